@@ -62,6 +62,13 @@ static hl_ints compose(const hl_ints *order, const hl_ints *dims)
     return both;
 }
 
+static bool is_identity(const hl_ints *order)
+{
+    for (int32_t i = 0; i < order->n; i++)
+        if (order->at[i] != i) return false;
+    return true;
+}
+
 static bool is_permute(const hl_node *node)
 {
     return node->op == HL_OP_PERMUTE;
@@ -92,12 +99,17 @@ static void join(layout_state *s, hl_id a, hl_id b)
     s->joined[joined_first(s, b)] = joined_first(s, a);
 }
 
+static bool moves_elements(const hl_node *node)
+{
+    return hl_op_role_in(node->op, 0) == 'f' && hl_op_role_out(node->op, 0) == 'f';
+}
+
 static bool is_followed(const hl_node *node)
 {
     const hl_op_info *op = hl_op_get(node->op);
-    bool moves = hl_op_role_in(node->op, 0) == 'f' && hl_op_role_out(node->op, 0) == 'f';
-    bool has_preference = hl_schema_find(op->schema, "channels_last");
-    return op->flags & (HL_OP_POINTWISE | HL_OP_ANY_ORDER) || (moves && !has_preference);
+    if (op->flags & HL_OP_UPDATES) return false;
+    if (op->flags & (HL_OP_POINTWISE | HL_OP_ANY_ORDER)) return true;
+    return moves_elements(node) && !hl_schema_find(op->schema, "channels_last");
 }
 
 /* Does operand i have dims that are permuted with the others? */
@@ -138,6 +150,23 @@ static hl_id find_source(const layout_state *s, hl_id value, const hl_ints *orde
     return lies_alike(hl_graph_shape(s->graph, source), order) ? source : HL_NONE;
 }
 
+static hl_shape turn_shape(const hl_shape *shape, const hl_ints *order)
+{
+    hl_shape turned = *shape;
+    for (int32_t d = 0; d < shape->rank; d++) turned.dim[order->at[d]] = shape->dim[d];
+    return turned;
+}
+
+/* Do the dims that a node adds up stand together in this order? No kernel adds up others. */
+static bool stand_together(const hl_graph *graph, const hl_node *turned, const hl_ints *order)
+{
+    int64_t O, N, I;
+    hl_ints axes = hl_node_axes(turned);
+    if (axes.n == 0 || moves_elements(turned)) return true;
+    hl_shape shape = turn_shape(hl_graph_shape(graph, turned->in[0]), order);
+    return hl_shape_split(&shape, axes.at, axes.n, &O, &N, &I);
+}
+
 /* Can the node work on operands in another order? If so, its attributes then, the order of its
  * operands and that of its results. */
 static bool can_reorder(const layout_state *s, const hl_node *node, hl_attrs *attrs,
@@ -146,7 +175,7 @@ static bool can_reorder(const layout_state *s, const hl_node *node, hl_attrs *at
     const hl_graph *graph = s->graph;
     hl_ints out_dims;
     bool found = false;
-    if (!is_followed(node) || hl_op_get(node->op)->flags & HL_OP_UPDATES) return false;
+    if (!is_followed(node)) return false;
     for (int32_t i = 0; i < node->n_in && !found; i++) {
         found = s->is_in[node->in[i]] && has_order(s, node, i);
         if (found) *out_in = s->order[node->in[i]];
@@ -160,6 +189,9 @@ static bool can_reorder(const layout_state *s, const hl_node *node, hl_attrs *at
     *attrs = node->attrs;
     if (!hl_node_permute(graph, node, &dims, attrs, &out_dims)) return false;
     *out_order = invert(&out_dims);
+    hl_node turned = *node;
+    turned.attrs = *attrs;
+    if (!stand_together(graph, &turned, out_in)) return false;
     return out_dims.n == hl_graph_shape(graph, node->out)->rank;
 }
 
@@ -227,6 +259,22 @@ static bool is_read_outside(const layout_state *s, hl_id value)
     return s->is_wanted[value] || s->uses.kept[value];
 }
 
+static const hl_node *find_maker(const layout_state *s, hl_id value)
+{
+    return &s->graph->nodes[hl_graph_producer(s->graph, value)];
+}
+
+/* Does it take a copy to have a value of a region as it was? What was in place, as a slice of
+ * leading dims, is a copy in another order. */
+static bool needs_copy(const layout_state *s, hl_id value)
+{
+    const hl_ints *order = &s->order[value];
+    const hl_node *maker = find_maker(s, value);
+    if (is_identity(order)) return false;
+    return !lies_alike(hl_graph_shape(s->graph, value), order) ||
+           (moves_elements(maker) && !is_permute(maker));
+}
+
 static void count_gains(layout_state *s)
 {
     for (hl_id v = 0; v < s->n_values; v++) {
@@ -236,8 +284,8 @@ static void count_gains(layout_state *s)
         if (s->is_entry[v]) {
             gain->removed += !is_read;
         } else {
-            gain->removed += is_permute(&s->graph->nodes[hl_graph_producer(s->graph, v)]);
-            gain->inserted += is_read && !lies_alike(hl_graph_shape(s->graph, v), &s->order[v]);
+            gain->removed += is_permute(find_maker(s, v));
+            gain->inserted += is_read && needs_copy(s, v);
         }
     }
 }
@@ -271,13 +319,6 @@ static hl_status restore(layout_state *s, hl_id old)
         HL_TRY(hl_build_permute(s->graph, id, s->order[old].at, &id));
     s->map[old] = id;
     return HL_OK;
-}
-
-static hl_shape turn_shape(const hl_shape *shape, const hl_ints *order)
-{
-    hl_shape turned = *shape;
-    for (int32_t d = 0; d < shape->rank; d++) turned.dim[order->at[d]] = shape->dim[d];
-    return turned;
 }
 
 /* Operand i in this order. */

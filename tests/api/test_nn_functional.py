@@ -175,7 +175,7 @@ def test_every_layer_runs():
         for training in (True, False):
             trace(net, shape, model=net, training=training)
         seen += 1
-    assert seen > 110
+    assert seen > 100
 
 
 def test_embedding_padding_row_gets_no_gradient(rng):

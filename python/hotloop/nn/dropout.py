@@ -152,6 +152,11 @@ class DropPath(Module):
     scale_by_keep : bool
         Whether samples that stay are times ``1 / (1 - drop_prob)``.
 
+    Raises
+    ------
+    ConfigError
+        If drop_prob is not in [0, 1].
+
     Notes
     -----
     ``(N, ...)`` in, the same out: for what a residual branch gives, before it is added. Named as

@@ -40,6 +40,11 @@ class GroupNorm(Module):
     bias : bool
         Whether there is a bias beside the weight.
 
+    Raises
+    ------
+    ConfigError
+        If the groups do not divide the channels.
+
     Notes
     -----
     ``(N, C, ...)`` in, the same out.
