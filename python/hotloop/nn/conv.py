@@ -157,12 +157,9 @@ class _ConvTranspose(_Conv):
     def _find_output_padding(self, shape: tuple[int, ...], output_size: Any) -> tuple[int, ...]:
         n = self.n_dims
         sizes = tuple(output_size)[-n:]
-        least = [
-            (size - 1) * s - 2 * p + d * (k - 1) + 1
-            for size, s, p, d, k in zip(
-                shape[-n:], self.stride, self.padding, self.dilation, self.kernel_size
-            )
-        ]
+        assert not isinstance(self.padding, str)  # of a transposed one it is numbers
+        lists = zip(shape[-n:], self.stride, self.padding, self.dilation, self.kernel_size)
+        least = [(size - 1) * s - 2 * p + d * (k - 1) + 1 for size, s, p, d, k in lists]
         extra = tuple(size - low for size, low in zip(sizes, least))
         if len(sizes) != n or any(e < 0 or e >= s for e, s in zip(extra, self.stride)):
             most = [low + s - 1 for low, s in zip(least, self.stride)]

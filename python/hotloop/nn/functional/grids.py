@@ -12,6 +12,7 @@ from hotloop.errors import ConfigError, ShapeError
 from hotloop.graph import comparison, indexing, pointwise, views
 from hotloop.graph.build import Operand, cast, lift, lift_float
 from hotloop.graph.contraction import matmul
+from hotloop.graph.dtypes import int64
 from hotloop.graph.eager import make_eager
 from hotloop.graph.value import Tensor
 
@@ -180,7 +181,7 @@ def grid_sample(
             # A place that is no number is outside, so that every index is valid.
             here = comparison.logical_and(at >= 0.0, at <= length - 1.0)
             inside = here if inside is None else comparison.logical_and(inside, here)
-            pixel = cast(pointwise.where(here, at, 0.0), "int64")
+            pixel = cast(pointwise.where(here, at, 0.0), int64)
             index = index + pixel * math.prod(lengths[d + 1 :])
             if weight is not None:
                 share = weight if share is None else share * weight

@@ -12,6 +12,7 @@ from hotloop.base.scalars import plain
 from hotloop.errors import ConfigError, ShapeError
 from hotloop.graph import creation, indexing, reduction, views
 from hotloop.graph.build import Operand, cast, lift
+from hotloop.graph.dtypes import int64
 from hotloop.graph.eager import make_eager
 from hotloop.graph.value import Tensor
 from hotloop.nn.functional.pooling import adaptive_sizes, pool_largest
@@ -260,7 +261,7 @@ def _begins(sample: Tensor, length: int, size: int, kernel: int) -> Tensor:
     alpha = (length - kernel) / (size - 1)
     shifted = views.unsqueeze(sample, 2)
     steps = lift(np.arange(size - 1, dtype=np.float32), what="fractional_max_pool")
-    begin = cast((steps + shifted) * alpha, "int64") - cast(shifted * alpha, "int64")
+    begin = cast((steps + shifted) * alpha, int64) - cast(shifted * alpha, int64)
     return views.concat([begin, ends], 2)
 
 
