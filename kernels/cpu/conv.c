@@ -25,6 +25,7 @@ typedef struct conv_state {
     int64_t n_panels;        /* of a group's packed weight */
     int64_t n_rows;          /* of a block of pointers */
     bool copies;             /* the runs of a row side by side */
+    bool by_lines;           /* lines of the kernel at once */
     int32_t bias, result;    /* numbers in args; bias 0: none */
     /* Elements between weights of neighbouring taps, channels of the source and of the result, and
      * groups. */
@@ -74,6 +75,7 @@ static conv_state make_state(const hl_graph *graph, const hl_node *node)
     s.n_rows = POINTER_BYTES / (n_taps * (int64_t)sizeof(void *)) / HL_GEMM_ROWS_BEST;
     s.n_rows = hl_cpu_min(hl_cpu_max(s.n_rows, 1) * HL_GEMM_ROWS_BEST, ROWS_MAX);
     s.copies = s.in < FEW_CHANNELS;
+    s.by_lines = s.copies && s.groups == 1 && hl_taps_are_runs(&s.taps);
     s.k_stride = transposed ? s.out * n_taps : n_taps;
     s.n_stride = transposed ? n_taps : s.in * n_taps;
     s.group_stride = s.in * s.out * n_taps;
@@ -154,7 +156,7 @@ static void pack_panel(const conv_state *s, const float *weight, int64_t group,
                    .n_segments = is_even ? class->n_taps : 1,
                    .k = s->in,
                    .n = hl_cpu_min(s->out - col, HL_GEMM_PANEL),
-                   .segment_stride = 1,
+                   .segment_stride = s->taps.transposed ? -1 : 1,
                    .k_stride = s->k_stride,
                    .n_stride = s->n_stride};
     hl_gemm_word *to = find_packed(s, scratch, group, class) + panel * class->n_taps * per_tap;
@@ -197,8 +199,9 @@ static void run_rows(const conv_state *s, const hl_taps_class *class, int64_t ro
     const float *bias = s->bias ? args[s->bias] : NULL;
     bool is_only = s->taps.n_classes == 1;
     hl_gemm gemm = make_gemm(s, class->n_taps);
-    hl_taps_point(&s->taps, class, row, n, args[0], (const float *)(own + s->zeros),
-                  (int64_t *)(own + s->places), pointers, s->n_rows);
+    if (!s->by_lines)
+        hl_taps_point(&s->taps, class, row, n, args[0], (const float *)(own + s->zeros),
+                      (int64_t *)(own + s->places), pointers, s->n_rows);
     for (int64_t g = 0; g < s->groups; g++) {
         gemm.b = find_packed(s, scratch, g, class);
         gemm.epilogue.bias = bias ? bias + g * s->out : NULL;
@@ -206,8 +209,11 @@ static void run_rows(const conv_state *s, const hl_taps_class *class, int64_t ro
         gemm.ldc = is_only ? s->channels : s->out;
         gemm.segment_offset = g * s->in;
         gemm.segments = s->copies || class->n_taps == 0 ? NULL : pointers;
-        if (!gemm.segments) {
-            gemm.a = own + s->rows;
+        if (!gemm.segments) gemm.a = own + s->rows;
+        if (s->by_lines) {
+            int64_t n_lines = class->n_taps / s->taps.window.kernel[s->taps.window.n - 1];
+            hl_taps_copy_lines(&s->taps, row, n, 0, n_lines, args[0], (float *)(own + s->rows));
+        } else if (!gemm.segments) {
             copy_rows(s, pointers, class->n_taps, n, g * s->in, (float *)(own + s->rows));
         }
         hl_gemm_run(&gemm, 0, n, 0, gemm.n, NULL);

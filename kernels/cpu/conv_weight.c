@@ -10,11 +10,12 @@
 #include "kernels/cpu/taps.h"
 
 enum {
-    BLOCK = 256,     /* pixels that are copied at a time */
-    TILE_OUT = 256,  /* the most channels of the result in a task */
-    TILE_IN = 128,   /* elements of a copied row, roughly: several taps of few channels */
-    TASKS = 16,      /* that there should be */
-    SHARE_MIN = 1024 /* pixels that pay for writing and adding up a partial sum */
+    BLOCK = 256,       /* pixels that are copied at a time */
+    TILE_OUT = 256,    /* the most channels of the result in a task */
+    TILE_IN = 128,     /* elements of a copied row, roughly: several taps of few channels */
+    FEW_CHANNELS = 16, /* below it lines of the kernel are copied at once */
+    TASKS = 16,        /* that there should be */
+    SHARE_MIN = 1024   /* pixels that pay for writing and adding up a partial sum */
 };
 
 static const double NS_PER_MAC = 0.025, NS_PER_SUM = 1;
@@ -23,6 +24,7 @@ typedef struct weight_state {
     hl_taps taps;
     int64_t groups, in, out; /* channels of a group */
     int64_t O, n_taps;
+    int64_t line; /* taps of a line of the kernel, where lines are copied at once; else 0 */
     int64_t taps_each, n_parts; /* taps of a task, and how many such parts there are */
     int64_t out_each, n_outs;   /* channels of the result */
     int64_t share, n_shares;    /* pixels */
@@ -41,6 +43,9 @@ static void divide(weight_state *s)
 {
     int64_t in = hl_cpu_max(s->in, 1), n_rows = s->taps.n_rows;
     s->taps_each = hl_cpu_min(hl_cpu_max(TILE_IN / in, 1), s->n_taps);
+    if (s->groups == 1 && s->in < FEW_CHANNELS && hl_taps_are_runs(&s->taps))
+        s->line = s->taps.window.kernel[s->taps.window.n - 1];
+    if (s->line) s->taps_each = hl_cpu_max(s->taps_each / s->line, 1) * s->line;
     s->n_parts = hl_cpu_ceil_div(s->n_taps, s->taps_each);
     s->n_outs = hl_cpu_ceil_div(hl_cpu_max(s->out, 1), TILE_OUT);
     s->out_each = hl_cpu_ceil_div(s->out, s->n_outs);
@@ -169,9 +174,14 @@ static void run_task(const weight_state *s, const weight_task *task, const float
     do { /* once for no pixels too: the sums are to be written */
         gemm.k = hl_cpu_min(BLOCK, task->row1 - row);
         gemm.a = dy + row * s->O + task->group * s->out + task->out0;
-        hl_taps_point(&s->taps, class, row, gemm.k, x, (const float *)(own + s->zeros),
-                      (int64_t *)(own + s->places), pointers, BLOCK);
-        copy_rows(s, task, pointers, gemm.k, rows);
+        if (s->line) {
+            hl_taps_copy_lines(&s->taps, row, gemm.k, task->tap0 / s->line,
+                               (task->tap0 + task->n_taps) / s->line, x, rows);
+        } else {
+            hl_taps_point(&s->taps, class, row, gemm.k, x, (const float *)(own + s->zeros),
+                          (int64_t *)(own + s->places), pointers, BLOCK);
+            copy_rows(s, task, pointers, gemm.k, rows);
+        }
         hl_gemm_tn_plan_make(gemm.m, gemm.n, BLOCK, 1, &plan);
         for (int64_t i = 0; i < plan.n_tiles; i++)
             hl_gemm_tn_tile(&gemm, &plan, i, NULL, own + s->gemm);

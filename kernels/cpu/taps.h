@@ -16,7 +16,8 @@
 /* Classes beyond that would be work of their own: their pixels read zeros for what they lack. */
 enum { HL_TAPS_CLASSES = 64 };
 
-/* The taps of one class along one dim, first, first + step, ..., and the pixels: the same. */
+/* The taps of one class along one dim, first, first + step, ..., and the pixels: the same. Taps
+ * stand in the order of what they read; those of a transposed convolution begin with the last. */
 typedef struct hl_taps_line {
     int64_t first, step, n;
     int64_t pixel_first, pixel_step, n_pixels;
@@ -55,9 +56,10 @@ static inline void hl_taps_choose(const hl_window *w, int d, int64_t remainder, 
     line->n = 0;
     for (int64_t t = 0; t < line->step && t < w->kernel[d]; t++) {
         if (t * w->dilation[d] % stride != remainder) continue;
-        line->first = t;
         line->n = hl_cpu_ceil_div(w->kernel[d] - t, line->step);
+        line->first = t + (line->n - 1) * line->step;
     }
+    line->step = -line->step;
 }
 
 /* Class `remainder` along one dim; all: the only class. */
@@ -66,6 +68,7 @@ static inline hl_taps_line hl_taps_make_line(const hl_taps *taps, int d, int64_t
 {
     const hl_window *w = &taps->window;
     hl_taps_line line = {0, 1, w->kernel[d], 0, 1, taps->result[d]};
+    if (taps->transposed) line.first = w->kernel[d] - 1, line.step = -1;
     if (all) return line;
     int64_t stride = w->stride[d];
     hl_taps_choose(w, d, remainder, &line);
@@ -150,8 +153,10 @@ static inline int64_t hl_taps_source(const hl_taps *taps, int d, int64_t pixel, 
     int64_t at = hl_window_at(w, d, pixel, t);
     if (taps->transposed) {
         at = pixel + w->before[d] - t * w->dilation[d];
-        if (at < 0 || at % w->stride[d] != 0) return -1;
-        at /= w->stride[d];
+        if (w->stride[d] > 1) { /* divisions are slow */
+            if (at < 0 || at % w->stride[d] != 0) return -1;
+            at /= w->stride[d];
+        }
     }
     return at >= 0 && at < taps->source[d] ? at : -1;
 }
@@ -191,6 +196,49 @@ static inline void hl_taps_point(const hl_taps *taps, const hl_taps_class *class
                     *to = is_read ? source + place * taps->channels : zeros;
                 }
             }
+    }
+}
+
+/* Do the taps of a line of the kernel read neighbours, so that they are one run? A line is what
+ * taps read along the last of the window's dims. */
+static inline bool hl_taps_are_runs(const hl_taps *taps)
+{
+    return !taps->transposed && taps->window.dilation[taps->window.n - 1] == 1;
+}
+
+/* What the taps of lines [line0, line1) of the kernel read for rows [row, row + n), side by side.
+ * For taps that are runs. */
+static inline void hl_taps_copy_lines(const hl_taps *taps, int64_t row, int64_t n, int64_t line0,
+                                      int64_t line1, const float *source, float *to)
+{
+    const hl_window *w = &taps->window;
+    const int last = w->n - 1;
+    const int64_t C = taps->channels, width = w->kernel[last] * C;
+    int64_t pixel[HL_WINDOW_DIMS];
+    for (int64_t i = 0; i < n; i++) {
+        int64_t image = hl_taps_locate(&taps->classes[0], row + i, pixel);
+        int64_t begin = hl_window_at(w, last, pixel[last], 0);
+        int64_t before = hl_cpu_min(hl_cpu_max(-begin, 0), w->kernel[last]);
+        int64_t end = hl_cpu_min(w->kernel[last], w->in[last] - begin);
+        for (int64_t line = line0; line < line1; line++, to += width) {
+            int64_t rest = line, place = image;
+            bool is_padding = end <= before;
+            int64_t t[HL_WINDOW_DIMS] = {0};
+            for (int d = last - 1; d >= 0; d--) t[d] = rest % w->kernel[d], rest /= w->kernel[d];
+            for (int d = 0; d < last; d++) {
+                int64_t at = hl_window_at(w, d, pixel[d], t[d]);
+                is_padding |= at < 0 || at >= w->in[d];
+                place = place * w->in[d] + at;
+            }
+            if (is_padding) {
+                memset(to, 0, (size_t)width * sizeof(float));
+                continue;
+            }
+            const float *from = source + (place * w->in[last] + begin) * C;
+            for (int64_t c = 0; c < before * C; c++) to[c] = 0;
+            for (int64_t c = before * C; c < end * C; c++) to[c] = from[c];
+            for (int64_t c = end * C; c < width; c++) to[c] = 0;
+        }
     }
 }
 
