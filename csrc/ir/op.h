@@ -27,6 +27,8 @@ enum {
                              a batch, which the host gathers instead where the plan is fed */
     HL_OP_WRITES_FIRST = 1 << 10, /* out[0] is in[0] with a part of it overwritten: kernels work in
                                      place where the plan allows it */
+    HL_OP_ANY_ORDER = 1 << 11,    /* devices that have a kernel take operands in every order that
+                                     `permute` allows, so that layouts may pass through */
 };
 
 /* Shape and dtype of every output from inputs and attributes; checks both; normalises attributes
@@ -91,9 +93,12 @@ typedef struct hl_op_info {
     const char *precision;
     hl_op_cost_fn cost;       /* NULL: bytes, and one operation per element if it is pointwise */
     hl_op_permute_fn permute; /* NULL: pointwise ops but generators take any order, others none */
+    uint32_t fixed; /* bit i: operand i keeps its order of dims where the others are permuted */
     hl_op_index index;
 } hl_op_info;
 
+/* Bits of `fixed`. */
+bool hl_op_is_fixed(hl_op op, int operand);
 /* Letters of `precision`. */
 char hl_op_role_in(hl_op op, int operand);
 char hl_op_role_out(hl_op op, int result);

@@ -147,11 +147,3 @@ hl_status hl_build_matmul(hl_graph *graph, hl_id a, hl_id b, bool trans_a, bool 
     hl_attrs attrs = {.matmul = {.trans_a = trans_a, .trans_b = trans_b}};
     return hl_graph_add(graph, HL_OP_MATMUL, in, 2, &attrs, out_id);
 }
-
-hl_status hl_build_channels(hl_graph *graph, hl_id per_channel, int rank, hl_id *out_id)
-{
-    hl_shape shape = {rank, {0}};
-    for (int d = 0; d < rank; d++) shape.dim[d] = 1;
-    shape.dim[1] = hl_graph_shape(graph, per_channel)->dim[0];
-    return hl_build_reshape(graph, per_channel, &shape, out_id);
-}

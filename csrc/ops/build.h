@@ -51,7 +51,5 @@ hl_status hl_build_accumulate(hl_graph *graph, hl_id term, hl_id *sum);
 
 hl_status hl_build_matmul(hl_graph *graph, hl_id a, hl_id b, bool trans_a, bool trans_b,
                           hl_id *out_id);
-/* Values per channel (C) as (1, C, 1, ...) of this rank, to broadcast with x (N, C, ...). */
-hl_status hl_build_channels(hl_graph *graph, hl_id per_channel, int rank, hl_id *out_id);
 
 #endif

@@ -25,7 +25,7 @@ static double count_operand(const hl_graph *graph, const hl_node *node, int32_t 
     return count_value(graph, node->in[operand]);
 }
 
-static hl_cost count_bytes(const hl_graph *graph, const hl_node *node)
+hl_cost hl_cost_bytes(const hl_graph *graph, const hl_node *node)
 {
     hl_cost cost = {0};
     for (int32_t i = 0; i < node->n_in; i++) cost.bytes += count_operand(graph, node, i);
@@ -37,7 +37,7 @@ hl_cost hl_node_cost(const hl_graph *graph, const hl_node *node)
 {
     const hl_op_info *op = hl_op_get(node->op);
     if (op->cost) return op->cost(graph, node);
-    hl_cost cost = count_bytes(graph, node);
+    hl_cost cost = hl_cost_bytes(graph, node);
     if (op->flags & HL_OP_POINTWISE)
         cost.flops = (double)hl_shape_numel(hl_graph_shape(graph, node->out));
     return cost;
@@ -46,7 +46,7 @@ hl_cost hl_node_cost(const hl_graph *graph, const hl_node *node)
 /* (..., M, K) @ (..., K, N), K by the elements of a: its orientation does not matter. */
 hl_cost hl_cost_matmul(const hl_graph *graph, const hl_node *node)
 {
-    hl_cost cost = count_bytes(graph, node);
+    hl_cost cost = hl_cost_bytes(graph, node);
     const hl_shape *a = hl_graph_shape(graph, node->in[0]), *out = hl_graph_shape(graph, node->out);
     int64_t rows = out->dim[out->rank - 2], cols = out->dim[out->rank - 1];
     int64_t matrix = a->dim[a->rank - 2] * a->dim[a->rank - 1];
@@ -59,7 +59,7 @@ hl_cost hl_cost_matmul(const hl_graph *graph, const hl_node *node)
 
 hl_cost hl_cost_reduce(const hl_graph *graph, const hl_node *node)
 {
-    hl_cost cost = count_bytes(graph, node);
+    hl_cost cost = hl_cost_bytes(graph, node);
     cost.flops = (double)hl_shape_numel(hl_graph_shape(graph, node->in[0]));
     return cost;
 }
@@ -67,7 +67,7 @@ hl_cost hl_cost_reduce(const hl_graph *graph, const hl_node *node)
 /* Of the first operand as much is read as comes of it. */
 hl_cost hl_cost_picked(const hl_graph *graph, const hl_node *node)
 {
-    hl_cost cost = count_bytes(graph, node);
+    hl_cost cost = hl_cost_bytes(graph, node);
     const hl_type *from = hl_node_in_type(graph, node, 0);
     int64_t n = hl_shape_numel(&from->shape),
             most = hl_shape_numel(hl_graph_shape(graph, node->out));
@@ -83,7 +83,7 @@ hl_cost hl_cost_none(const hl_graph *graph, const hl_node *node)
 
 hl_cost hl_cost_program(const hl_graph *graph, const hl_node *node)
 {
-    hl_cost cost = count_bytes(graph, node);
+    hl_cost cost = hl_cost_bytes(graph, node);
     const hl_program *program = node->program;
     int32_t n = 0;
     for (int32_t i = 0; i < program->n_code; i++)

@@ -3,6 +3,7 @@
 #include "ops/build.h"
 #include "ops/check.h"
 #include "ops/ops.h"
+#include "ops/window.h"
 
 /* ---- types ----------------------------------------------------------------------------------- */
 
@@ -38,12 +39,19 @@ static hl_status check_dy(const hl_type *dy, const hl_type *x)
     return hl_check_type(dy, &own, "dy");
 }
 
+/* (C) */
+static hl_shape find_channels(const hl_node *node, const hl_type *x)
+{
+    bool last = hl_batch_norm_attrs(node)->channels_last;
+    return hl_shape_1d(x->shape.dim[hl_channel_dim(&x->shape, last)]);
+}
+
 hl_status hl_infer_batch_norm(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
     const hl_type *x = hl_node_in_type(graph, node, 0);
     HL_TRY(hl_check_float(x, "the input"));
     HL_TRY(hl_check_rank(x, 2, "the input"));
-    hl_type channels = {find_own(x), hl_shape_1d(x->shape.dim[1])};
+    hl_type channels = {find_own(x), find_channels(node, x)};
     HL_TRY(hl_check_type(hl_node_in_type(graph, node, 1), &channels, "the weight"));
     HL_TRY(hl_check_type(hl_node_in_type(graph, node, 2), &channels, "the bias"));
     if (hl_shape_numel(&x->shape) == 0)
@@ -58,7 +66,7 @@ hl_status hl_infer_batch_norm_grad(const hl_graph *graph, hl_node *node, hl_type
     const hl_type *x = hl_node_in_type(graph, node, 1);
     HL_TRY(hl_check_float(x, "the input"));
     HL_TRY(hl_check_rank(x, 2, "the input"));
-    hl_type channels = {find_own(x), hl_shape_1d(x->shape.dim[1])};
+    hl_type channels = {find_own(x), find_channels(node, x)};
     HL_TRY(check_dy(hl_node_in_type(graph, node, 0), x));
     for (int i = 2; i < 5; i++)
         HL_TRY(hl_check_type(hl_node_in_type(graph, node, i), &channels, what[i - 2]));
@@ -154,19 +162,26 @@ static hl_status finish_dx(hl_graph *graph, hl_id x, hl_id *dx)
 typedef struct batch_values {
     hl_id x, weight, mean, var;
     int rank;
+    bool channels_last;
     double eps, share;         /* share: 1 / elements per channel */
-    int64_t axes[HL_MAX_RANK]; /* all but 1 */
+    int64_t axes[HL_MAX_RANK]; /* all but the channels */
 } batch_values;
 
 static batch_values make_batch(const hl_graph *graph, hl_id x, hl_id weight, hl_id mean, hl_id var,
-                               double eps)
+                               const hl_attrs_batch_norm *attrs)
 {
     const hl_shape *shape = hl_graph_shape(graph, x);
-    batch_values values = {
-        .x = x, .weight = weight, .mean = mean, .var = var, .rank = shape->rank, .eps = eps};
-    values.share = (double)shape->dim[1] / (double)hl_shape_numel(shape);
+    batch_values values = {.x = x,
+                           .weight = weight,
+                           .mean = mean,
+                           .var = var,
+                           .rank = shape->rank,
+                           .channels_last = attrs->channels_last,
+                           .eps = attrs->eps};
+    int channel = hl_channel_dim(shape, values.channels_last);
+    values.share = (double)shape->dim[channel] / (double)hl_shape_numel(shape);
     for (int d = 0, i = 0; d < shape->rank; d++)
-        if (d != 1) values.axes[i++] = d;
+        if (d != channel) values.axes[i++] = d;
     return values;
 }
 
@@ -174,7 +189,7 @@ static batch_values read_batch_norm(const hl_graph *graph, hl_node_id id)
 {
     const hl_node *node = &graph->nodes[id];
     return make_batch(graph, node->in[0], node->in[1], node->out + 1, node->out + 2,
-                      node->attrs.batch_norm.eps);
+                      &node->attrs.batch_norm);
 }
 
 static hl_status build_rstd(hl_graph *graph, hl_id var, double eps, hl_id *out_id)
@@ -183,11 +198,22 @@ static hl_status build_rstd(hl_graph *graph, hl_id var, double eps, hl_id *out_i
     return hl_build_unary(graph, HL_OP_RSQRT, *out_id, out_id);
 }
 
+/* Values per channel in a shape that broadcasts with x. */
+static hl_status build_spread(hl_graph *graph, const batch_values *bn, hl_id per_channel,
+                              hl_id *out_id)
+{
+    hl_shape shape = {.rank = bn->rank};
+    for (int d = 0; d < bn->rank; d++) shape.dim[d] = 1;
+    shape.dim[hl_channel_dim(&shape, bn->channels_last)] =
+        hl_graph_shape(graph, per_channel)->dim[0];
+    return hl_build_reshape(graph, per_channel, &shape, out_id);
+}
+
 /* x - mean */
 static hl_status build_centred(hl_graph *graph, const batch_values *bn, hl_id *out_id)
 {
     hl_id mean;
-    HL_TRY(hl_build_channels(graph, bn->mean, bn->rank, &mean));
+    HL_TRY(build_spread(graph, bn, bn->mean, &mean));
     return hl_build_binary(graph, HL_OP_SUB, bn->x, mean, out_id);
 }
 
@@ -197,7 +223,7 @@ static hl_status build_per_channel(hl_graph *graph, const batch_values *bn, hl_o
 {
     if (factor != 1)
         HL_TRY(hl_build_binary_number(graph, HL_OP_MUL, per_channel, factor, &per_channel));
-    HL_TRY(hl_build_channels(graph, per_channel, bn->rank, &per_channel));
+    HL_TRY(build_spread(graph, bn, per_channel, &per_channel));
     return hl_build_binary(graph, op, a, per_channel, out_id);
 }
 
@@ -214,7 +240,9 @@ static hl_status build_batch_sums(hl_graph *graph, const batch_values *bn, hl_id
 static hl_status build_batch_grad(hl_graph *graph, const batch_values *bn, hl_id dy, hl_id *din)
 {
     hl_id in[5] = {dy, bn->x, bn->weight, bn->mean, bn->var}, out;
-    hl_attrs attrs = {.batch_norm = {.eps = bn->eps, .dtype = hl_graph_dtype(graph, bn->x)}};
+    hl_attrs attrs = {.batch_norm = {.eps = bn->eps,
+                                     .dtype = hl_graph_dtype(graph, bn->x),
+                                     .channels_last = bn->channels_last}};
     HL_TRY(hl_graph_add(graph, HL_OP_BATCH_NORM_GRAD, in, 5, &attrs, &out));
     for (int i = 0; i < 3; i++) din[i] = out + i;
     return HL_OK;
@@ -233,7 +261,7 @@ static hl_status add_batch_statistics(hl_graph *graph, const batch_values *bn, h
     }
     if (dmean == HL_NONE) return HL_OK;
     HL_TRY(hl_build_binary_number(graph, HL_OP_MUL, dmean, bn->share, &term));
-    HL_TRY(hl_build_channels(graph, term, bn->rank, &term));
+    HL_TRY(build_spread(graph, bn, term, &term));
     HL_TRY(hl_build_accumulate(graph, term, dx));
     return hl_build_expand(graph, *dx, &shape, dx);
 }
@@ -249,6 +277,17 @@ hl_status hl_vjp_batch_norm(hl_graph *graph, hl_node_id id, const hl_id *dout, c
     return finish_dx(graph, bn.x, &din[0]);
 }
 
+/* Of channels that are not last, the norm of channels that are: statistics of columns, for which
+ * there are kernels, between permutations that cancel against those of convolutions. */
+static hl_status lower_planes(hl_graph *graph, hl_node_id id, hl_id *out_values, bool *out_done)
+{
+    const hl_node *node = &graph->nodes[id];
+    int32_t rank = hl_graph_shape(graph, node->in[0])->rank;
+    hl_ints order = hl_order_channels(rank, true);
+    *out_done = rank > 2 && !node->attrs.batch_norm.channels_last;
+    return *out_done ? hl_build_in_order(graph, id, &order, out_values) : HL_OK;
+}
+
 /* dx = weight r (dy - dbias / n - c (dweight r / n)), letters as above. */
 hl_status hl_lower_batch_norm_grad(hl_graph *graph, hl_node_id id, hl_id *out_values)
 {
@@ -256,8 +295,9 @@ hl_status hl_lower_batch_norm_grad(hl_graph *graph, hl_node_id id, hl_id *out_va
     hl_id dy = node->in[0], centred, rstd, dweight, dbias, scale, slope, dx;
     bool done;
     batch_values bn = make_batch(graph, node->in[1], node->in[2], node->in[3], node->in[4],
-                                 node->attrs.batch_norm.eps);
+                                 &node->attrs.batch_norm);
     HL_TRY(lower_narrow(graph, id, out_values, &done));
+    if (!done) HL_TRY(lower_planes(graph, id, out_values, &done));
     if (done) return HL_OK;
     HL_TRY(build_centred(graph, &bn, &centred));
     HL_TRY(hl_build_sum(graph, dy, bn.axes, bn.rank - 1, false, &dbias));
@@ -281,6 +321,7 @@ hl_status hl_lower_batch_norm(hl_graph *graph, hl_node_id id, hl_id *out_values)
     hl_attrs attrs = {.axes = {hl_ints_make(bn.axes, bn.rank - 1)}};
     bool done;
     HL_TRY(lower_narrow(graph, id, out_values, &done));
+    if (!done) HL_TRY(lower_planes(graph, id, out_values, &done));
     if (done) return HL_OK;
     HL_TRY(hl_graph_add(graph, HL_OP_MOMENTS, &bn.x, 1, &attrs, &bn.mean));
     bn.var = bn.mean + 1;

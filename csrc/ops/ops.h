@@ -17,7 +17,8 @@
     bool hl_permute_##name(const hl_graph *graph, const hl_node *node, const hl_ints *dims,        \
                            hl_attrs *attrs, hl_ints *out_dims)
 
-/* cost.c */
+/* cost.c; bytes: of operands and results alone */
+HL_COST(bytes);
 HL_COST(matmul);
 HL_COST(reduce);
 HL_COST(picked);
@@ -52,6 +53,34 @@ HL_INFER(matmul_pack);
 HL_INFER(matmul_packed);
 HL_VJP(matmul);
 HL_LOWER(matmul);
+
+/* conv.c */
+HL_INFER(conv);
+HL_INFER(conv_transpose);
+HL_INFER(conv_weight_grad);
+HL_VJP(conv);
+HL_VJP(conv_transpose);
+HL_LOWER(conv);
+HL_COST(conv);
+HL_PERMUTE(channels);
+
+/* unfold.c */
+HL_INFER(unfold);
+HL_INFER(fold);
+HL_VJP(unfold);
+HL_VJP(fold);
+
+/* pool.c */
+HL_INFER(max_pool);
+HL_INFER(max_pool_index);
+HL_INFER(max_pool_grad);
+HL_VJP(max_pool);
+HL_COST(pool);
+
+/* resample.c */
+HL_INFER(resample);
+HL_VJP(resample);
+HL_COST(resample);
 
 /* reduce.c */
 HL_INFER(reduce);

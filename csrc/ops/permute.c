@@ -110,7 +110,10 @@ hl_status hl_build_in_order(hl_graph *graph, hl_node_id id, const hl_ints *order
     HL_TRY(hl_alloc(((size_t)node.n_in + 1) * sizeof *in, (void **)&in));
     hl_status status = HL_OK;
     for (int32_t i = 0; i < node.n_in && status == HL_OK; i++)
-        status = turn(graph, node.in[i], order, &in[i]);
+        if (hl_op_is_fixed(node.op, i))
+            in[i] = node.in[i];
+        else
+            status = turn(graph, node.in[i], order, &in[i]);
     if (status == HL_OK) status = hl_graph_add(graph, node.op, in, node.n_in, &attrs, &made);
     for (int32_t j = 0; j < node.n_out && status == HL_OK; j++)
         status = turn(graph, made + j, &back, &out_values[j]);

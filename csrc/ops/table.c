@@ -41,6 +41,11 @@ char hl_op_role_out(hl_op op, int result)
     return roles ? read_role(strchr(roles, ':') + 1, roles + strlen(roles), result) : 's';
 }
 
+bool hl_op_is_fixed(hl_op op, int operand)
+{
+    return operand < 32 && op_table[op].fixed >> operand & 1;
+}
+
 bool hl_op_is_product(hl_op op)
 {
     return hl_op_role_in(op, 0) == 'r';

@@ -13,8 +13,9 @@
 
 /* clang-format off */
 #define HL_CPU_FAMILIES(X, isa)                                                                    \
-    X(pointwise, isa) X(control, isa) X(optim, isa) X(matmul, isa) X(softmax, isa) X(loss, isa)    \
-    X(norm, isa) X(reduce, isa) X(copy, isa) X(index, isa)
+    X(pointwise, isa) X(control, isa) X(optim, isa) X(matmul, isa) X(depthwise, isa) X(conv, isa)  \
+    X(conv_weight, isa) X(softmax, isa) X(loss, isa) X(norm, isa) X(unfold, isa)                   \
+    X(pool, isa) X(resample, isa) X(reduce, isa) X(copy, isa) X(index, isa)
 /* clang-format on */
 
 #define HL_CPU_LIST(family, isa) extern const hl_kernel *const hl_cpu_##family##_kernels_##isa[];

@@ -1,4 +1,5 @@
-/* Reductions other than sums, medians, moments, and running sums.
+/* Reductions, medians, moments, and running sums; other sums than those in the midst of others are
+ * the pointwise kernels'.
  *
  * An array is seen as (O,N,I): the reduced axes, which must stand together, are N. With I = 1 a
  * group is a row; else I groups lie side by side and are reduced together, a chunk of columns at a
@@ -28,9 +29,10 @@ static bool make_reduce(const hl_graph *graph, const hl_node *node, reduce_state
     hl_ints axes = hl_node_axes(node);
     if (!hl_shape_split(&x->shape, axes.at, axes.n, &state->O, &state->N, &state->I)) return false;
     state->is_reverse = node->op == HL_OP_CUMSUM && hl_scan_attrs(node)->reverse;
-    state->kind = !hl_dtype_is_float(x->dtype)                           ? HL_PW_I64
-                  : x->dtype == HL_DTYPE_F64 || node->op == HL_OP_CUMSUM ? HL_PW_F64
-                                                                         : HL_PW_F32;
+    bool adds = node->op == HL_OP_CUMSUM || node->op == HL_OP_SUM;
+    state->kind = !hl_dtype_is_float(x->dtype)       ? HL_PW_I64
+                  : x->dtype == HL_DTYPE_F64 || adds ? HL_PW_F64
+                                                     : HL_PW_F32;
     if (!hl_dtype_is_float(x->dtype) && hl_dtype_is_float(state->out_dtype))
         state->kind = HL_PW_F64;
     /* Running sums over columns would interleave their rows, so they stay whole. */
@@ -66,6 +68,8 @@ static const void *read_part(const reduce_state *state, const unsigned char *x, 
         const T *from = (const T *)(value);                                                        \
         if (op == HL_OP_PROD) {                                                                    \
             for (int64_t i = 0; i < (n); i++) to[i] *= from[i];                                    \
+        } else if (op == HL_OP_SUM) {                                                              \
+            for (int64_t i = 0; i < (n); i++) to[i] += from[i];                                    \
         } else if (op == HL_OP_MAX) {                                                              \
             for (int64_t i = 0; i < (n); i++) {                                                    \
                 to[i] = to[i] != to[i] || to[i] > from[i] ? to[i] : from[i];                       \
@@ -84,7 +88,7 @@ static void fold_part(hl_op op, hl_pw_kind kind, void *acc, const void *value, i
         FOLD(float, acc, value, n);
     } else if (kind == HL_PW_F64) {
         FOLD(double, acc, value, n);
-    } else if (op == HL_OP_PROD) {
+    } else if (op == HL_OP_PROD || op == HL_OP_SUM) {
         FOLD(uint64_t, acc, value, n);
     } else {
         FOLD(int64_t, acc, value, n);
@@ -93,8 +97,9 @@ static void fold_part(hl_op op, hl_pw_kind kind, void *acc, const void *value, i
 
 static void start_fold(hl_op op, hl_pw_kind kind, void *acc, int64_t n)
 {
-    double number = op == HL_OP_PROD ? 1 : op == HL_OP_MAX ? -INFINITY : INFINITY;
-    int64_t integer = op == HL_OP_PROD ? 1 : op == HL_OP_MAX ? INT64_MIN : INT64_MAX;
+    bool is_extreme = op == HL_OP_MAX || op == HL_OP_MIN;
+    double number = !is_extreme ? op == HL_OP_PROD : op == HL_OP_MAX ? -INFINITY : INFINITY;
+    int64_t integer = !is_extreme ? op == HL_OP_PROD : op == HL_OP_MAX ? INT64_MIN : INT64_MAX;
     for (int64_t i = 0; i < n; i++) {
         if (kind == HL_PW_F32) {
             ((float *)acc)[i] = (float)number;
@@ -582,6 +587,15 @@ static hl_status query_reduce(hl_device *device, const hl_graph *graph, hl_node_
     return HL_OK;
 }
 
+static hl_status query_sum(hl_device *device, const hl_graph *graph, hl_node_id id,
+                           hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    reduce_state state;
+    if (!make_reduce(graph, &graph->nodes[id], &state) || state.O == 1 || state.I == 1)
+        return hl_reason_set(out_why_not, "needs axes that stand together in the midst of others");
+    return query_reduce(device, graph, id, out_req, out_why_not);
+}
+
 static hl_status query_median(hl_device *device, const hl_graph *graph, hl_node_id id,
                               hl_kernel_req *out_req, hl_reason *out_why_not)
 {
@@ -656,6 +670,11 @@ static hl_status prepare_reduce(hl_device *device, const hl_graph *graph, hl_nod
 static const hl_kernel prod = KERNEL(PROD, "prod"), max = KERNEL(MAX, "max");
 static const hl_kernel min = KERNEL(MIN, "min"), cumsum = KERNEL(CUMSUM, "cumsum");
 static const hl_kernel argmax = KERNEL(ARGMAX, "argmax"), argmin = KERNEL(ARGMIN, "argmin");
+static const hl_kernel sum = {.op = HL_OP_SUM,
+                              .name = HL_CPU_NAME("sum.columns"),
+                              .query = query_sum,
+                              .prepare = prepare_reduce,
+                              .block = run_reduce};
 static const hl_kernel median = {.op = HL_OP_MEDIAN,
                                  .name = HL_CPU_NAME("median"),
                                  .query = query_median,
@@ -673,4 +692,5 @@ static const hl_kernel column_moments = {.op = HL_OP_MOMENTS,
                                          .block = run_column_moments};
 
 const hl_kernel *const HL_ISA_NAME(hl_cpu_reduce_kernels)[] = {
-    &prod, &max, &min, &argmax, &argmin, &cumsum, &median, &row_moments, &column_moments, NULL};
+    &sum,         &prod,           &max, &min, &argmax, &argmin, &cumsum, &median,
+    &row_moments, &column_moments, NULL};

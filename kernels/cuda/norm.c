@@ -130,8 +130,11 @@ typedef struct batch_shape {
 static batch_shape find_batch(const hl_graph *graph, const hl_node *node)
 {
     const hl_shape *shape = &hl_node_in_type(graph, node, 0)->shape;
+    int last = shape->rank - 1;
     batch_shape batch = {
         .A = shape->dim[0], .C = shape->dim[1], .S = hl_shape_span(shape, 2, shape->rank)};
+    if (hl_batch_norm_attrs(node)->channels_last)
+        batch.A = hl_shape_span(shape, 0, last), batch.C = shape->dim[last], batch.S = 1;
     if (batch.S == 1) {
         batch.groups = hl_cuda_groups_make(1, batch.A, batch.C);
     } else {

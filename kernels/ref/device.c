@@ -142,6 +142,21 @@ hl_status hl_ref_prepare(hl_device *device, const hl_graph *graph, hl_node_id no
     return HL_OK;
 }
 
+int64_t hl_ref_find_input(const hl_window *window, int64_t pixel, int64_t tap)
+{
+    int64_t place = 0, scale = 1;
+    for (int d = HL_WINDOW_DIMS - 1; d >= 0; d--) {
+        int64_t o = pixel % window->out[d], k = tap % window->kernel[d];
+        int64_t in = hl_window_at(window, d, o, k);
+        if (in < 0 || in >= window->in[d]) return -1;
+        place += in * scale;
+        scale *= window->in[d];
+        pixel /= window->out[d];
+        tap /= window->kernel[d];
+    }
+    return place;
+}
+
 /* ---- the device ------------------------------------------------------------------------------ */
 
 typedef struct ref_device {
@@ -170,8 +185,9 @@ static hl_status open_device(const hl_backend *backend, int index, const hl_devi
                              hl_device **out_device)
 {
     static const hl_ref_family *const families[] = {
-        &hl_ref_pointwise, &hl_ref_matmul, &hl_ref_reduce, &hl_ref_softmax, &hl_ref_loss,
-        &hl_ref_copy,      &hl_ref_index,  &hl_ref_norm,   &hl_ref_control, &hl_ref_optim};
+        &hl_ref_pointwise, &hl_ref_matmul, &hl_ref_conv,    &hl_ref_unfold, &hl_ref_pool,
+        &hl_ref_resample,  &hl_ref_reduce, &hl_ref_softmax, &hl_ref_loss,   &hl_ref_copy,
+        &hl_ref_index,     &hl_ref_norm,   &hl_ref_control, &hl_ref_optim};
     (void)options;
     *out_device = NULL;
     HL_TRY(hl_host_check_index(backend, index));

@@ -4,14 +4,28 @@
 
 #include "kernels/ref/ref.h"
 
+/* A batch as (N,C,S); channels that stand last have S = 1. */
+typedef struct batch {
+    int64_t N, C, S;
+} batch;
+
+static batch read_batch(const hl_ref_call *call)
+{
+    const hl_shape *shape = &call->in[0].shape;
+    int last = shape->rank - 1;
+    if (call->attrs.batch_norm.channels_last)
+        return (batch){hl_shape_span(shape, 0, last), shape->dim[last], 1};
+    return (batch){shape->dim[0], shape->dim[1], hl_shape_span(shape, 2, shape->rank)};
+}
+
 /* x (N,C,S), weight (C), bias (C) -> y (N,C,S), mean (C), var (C) */
 static hl_status launch_batch_norm(const hl_kernel_state *state, void *const *args,
                                    const hl_launch *launch, hl_stream *stream)
 {
     (void)launch, (void)stream;
     const hl_ref_call *call = state->impl;
-    const hl_shape *shape = &call->in[0].shape;
-    int64_t N = shape->dim[0], C = shape->dim[1], S = hl_shape_span(shape, 2, shape->rank);
+    const batch of = read_batch(call);
+    int64_t N = of.N, C = of.C, S = of.S;
     const double *x = args[0], *weight = args[1], *bias = args[2];
     double *y = args[3], *mean = args[4], *var = args[5], eps = call->attrs.batch_norm.eps;
     for (int64_t c = 0; c < C; c++) {
@@ -41,8 +55,8 @@ static hl_status launch_batch_norm_grad(const hl_kernel_state *state, void *cons
 {
     (void)launch, (void)stream;
     const hl_ref_call *call = state->impl;
-    const hl_shape *shape = &call->in[0].shape;
-    int64_t N = shape->dim[0], C = shape->dim[1], S = hl_shape_span(shape, 2, shape->rank);
+    const batch of = read_batch(call);
+    int64_t N = of.N, C = of.C, S = of.S;
     const double *dy = args[0], *x = args[1], *weight = args[2], *mean = args[3], *var = args[4];
     double *dx = args[5], *dweight = args[6], *dbias = args[7];
     for (int64_t c = 0; c < C; c++) {

@@ -11,6 +11,7 @@
 #define HL_KERNELS_REF_H
 
 #include "backend/backend.h"
+#include "ir/window.h"
 
 const hl_backend *hl_ref_backend(void);
 
@@ -18,8 +19,9 @@ typedef struct hl_ref_family {
     const hl_kernel *kernels;
     int n;
 } hl_ref_family;
-extern const hl_ref_family hl_ref_pointwise, hl_ref_matmul, hl_ref_reduce, hl_ref_softmax,
-    hl_ref_loss, hl_ref_copy, hl_ref_index, hl_ref_norm, hl_ref_control, hl_ref_optim;
+extern const hl_ref_family hl_ref_pointwise, hl_ref_matmul, hl_ref_conv, hl_ref_unfold, hl_ref_pool,
+    hl_ref_resample, hl_ref_reduce, hl_ref_softmax, hl_ref_loss, hl_ref_copy, hl_ref_index,
+    hl_ref_norm, hl_ref_control, hl_ref_optim;
 
 /* The state of a kernel: its node's operands in the order of args. */
 typedef struct hl_ref_call {
@@ -79,6 +81,10 @@ static inline int64_t hl_ref_groups_at(const hl_ref_groups *groups, int64_t g, i
     return hl_ref_offset(&groups->kept, groups->kept_stride, g) +
            hl_ref_offset(&groups->reduced, groups->reduced_stride, k);
 }
+
+/* The spatial element that tap `tap` of output `pixel` reads, all counted in row-major order; -1:
+ * padding. */
+int64_t hl_ref_find_input(const hl_window *window, int64_t pixel, int64_t tap);
 
 /* What the softmax of a row x (C) is made of: the largest is taken out of every power, so that none
  * overflows, and apart from the logarithm of the sum, so that it costs no digits. A row with +inf,

@@ -171,6 +171,9 @@ class Device:
         """The 16-bit type that it multiplies fast, or "float32": none."""
     @property
     def ops(self) -> tuple[str, ...]: ...
+    @property
+    def lowered_ops(self) -> tuple[str, ...]:
+        """Names of the ops that it runs as other ops, for lack of a kernel."""
     def memory(self) -> dict[str, int] | None:
         """current_bytes, peak_bytes (hotloop's), free_bytes, total_bytes (the device's).
 

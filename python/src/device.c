@@ -114,15 +114,14 @@ static PyObject *get_reduced_dtype(PyObject *self, void *unused)
     return hl_py_from_text(hl_dtype_name(device_of(self)->reduced_dtype));
 }
 
-/* Names of the ops that it has a kernel for. */
-static PyObject *get_ops(PyObject *self, void *unused)
+/* Names of the ops that it has a kernel for, or those that it runs as other ops for lack of one. */
+static PyObject *list_ops(hl_device *device, bool lowered)
 {
-    (void)unused;
-    hl_device *device = ((hl_py_device *)self)->device;
     PyObject *list = PyList_New(0);
     for (int op = 0; list && op < HL_OP_COUNT; op++) {
         const hl_kernel *const *kernels = device->ops->kernels(device, (hl_op)op);
-        if (!kernels || !*kernels) continue;
+        bool has_kernel = kernels && *kernels;
+        if (lowered ? has_kernel || !hl_op_get((hl_op)op)->lower : !has_kernel) continue;
         PyObject *name = hl_py_from_text(hl_op_get((hl_op)op)->name);
         if (!name || PyList_Append(list, name) < 0) Py_CLEAR(list);
         Py_XDECREF(name);
@@ -130,6 +129,18 @@ static PyObject *get_ops(PyObject *self, void *unused)
     PyObject *tuple = list ? PyList_AsTuple(list) : NULL;
     Py_XDECREF(list);
     return tuple;
+}
+
+static PyObject *get_ops(PyObject *self, void *unused)
+{
+    (void)unused;
+    return list_ops(((hl_py_device *)self)->device, false);
+}
+
+static PyObject *get_lowered_ops(PyObject *self, void *unused)
+{
+    (void)unused;
+    return list_ops(((hl_py_device *)self)->device, true);
 }
 
 /* None where device memory is the host's. */
@@ -213,6 +224,8 @@ static PyGetSetDef members[] = {
     {"reduced_dtype", get_reduced_dtype, NULL,
      "The 16-bit type that it multiplies fast, or 'float32': none.", NULL},
     {"ops", get_ops, NULL, "Names of the ops that it has a kernel for.", NULL},
+    {"lowered_ops", get_lowered_ops, NULL,
+     "Names of the ops that it runs as other ops, for lack of a kernel.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -131,45 +131,51 @@ def test_wrong_input(fn, error, words):
         assert word in str(caught.value)
 
 
+# By the layer's name without its number of dims: what follows its channels, or all it takes.
+ARGUMENTS = {
+    "Linear": (4, 3), "LazyLinear": (3,), "LayerNorm": (4,), "RMSNorm": (4,),
+    "Threshold": (0.1, 2.0), "Unflatten": (1, (2, 2)), "Softmax": (1,), "LogSoftmax": (1,),
+    "Softmin": (1,), "BatchNorm": (4,), "InstanceNorm": (4,), "SyncBatchNorm": (4,),
+    "FrozenBatchNorm": (4,), "GroupNorm": (2, 4), "LocalResponseNorm": (3,), "Conv": (4, 2, 3),
+    "ConvTranspose": (4, 2, 3), "LazyConv": (2, 3), "LazyConvTranspose": (2, 3), "MaxPool": (2,),
+    "AvgPool": (2,), "AdaptiveAvgPool": (2,), "AdaptiveMaxPool": (2,), "LPPool": (2, 2),
+    "FractionalMaxPool": (2, 2), "PixelShuffle": (2,), "PixelUnshuffle": (2,),
+    "ChannelShuffle": (2,), "Unfold": (2,), "Upsample": ((3, 3),), "UpsamplingNearest": (3,),
+    "UpsamplingBilinear": (3,),
+}  # fmt: skip
+# Containers and layers of two operands or integers, which have tests of their own; Fold takes what
+# Unfold gives.
+OTHERS = {"Module", "Sequential", "Embedding", "Bilinear", "CosineSimilarity", "PairwiseDistance"}
+OTHERS |= {"ModuleList", "ModuleDict", "ParameterList", "ParameterDict", "Fold"}
+OTHERS |= {"MaxUnpool1d", "MaxUnpool2d", "MaxUnpool3d"}
+OF_IMAGES = {"GroupNorm", "LocalResponseNorm", "SyncBatchNorm", "PixelShuffle", "PixelUnshuffle"}
+OF_IMAGES |= {"ChannelShuffle", "Unfold", "Upsample"}
+
+
 def test_every_layer_runs():
-    x, seq = ("float32", (6, 4)), ("float32", (6, 4, 8))
-    arguments = {
-        "Linear": (4, 3),
-        "LazyLinear": (3,),
-        "BatchNorm1d": (4,),
-        "LayerNorm": (4,),
-        "RMSNorm": (4,),
-        "Threshold": (0.1, 2.0),
-        "Unflatten": (1, (2, 2)),
-        "Softmax": (1,),
-        "LogSoftmax": (1,),
-        "Softmin": (1,),
-    }
-    other = {"Module", "Sequential", "Embedding", "Bilinear", "CosineSimilarity"}
-    other |= {"PairwiseDistance", "ModuleList", "ModuleDict", "ParameterList", "ParameterDict"}
+    from hotloop.nn.layout import resolve_lazy
+
     seen = 0
     for name in nn.__all__:
         cls = getattr(nn, name)
         if not isinstance(cls, type) or not issubclass(cls, nn.Module):
             continue
-        if name in other or name.endswith("Loss"):
+        if name in OTHERS or name.endswith("Loss"):
             continue
-        given = arguments.get(name, ())
+        kind, rank = name, 2 if name in OF_IMAGES else 0
+        if name[-1] == "d" and name[-2].isdigit():
+            kind, rank = name[:-2], int(name[-2])
+        given = () if name == "Softmax2d" else ARGUMENTS.get(kind, ())
         if "Pad" in name:
             given = (1, 0.5) if name.startswith("Constant") else (1,)
-        rank = int(name[-2]) if name.endswith("d") and name[-2].isdigit() else 1
-        shape = {2: ("float32", (2, 3, 4, 4)), 3: ("float32", (2, 3, 4, 4, 4))}.get(rank)
-        if shape is None:
-            shape = seq if "1d" in name and "Norm" not in name else x
+        shape = ("float32", (2, 4, 6, 6, 6)[: rank + 2] if rank else (6, 4))
         net = nn.Sequential(cls(*given))
-        if name == "LazyLinear":
-            from hotloop.nn.layout import resolve_lazy
-
-            resolve_lazy(net, [x])
+        if name.startswith("Lazy"):
+            resolve_lazy(net, [shape])
         for training in (True, False):
             trace(net, shape, model=net, training=training)
         seen += 1
-    assert seen > 45
+    assert seen > 100
 
 
 def test_embedding_padding_row_gets_no_gradient(rng):

@@ -17,12 +17,7 @@ NAMES = json.loads((Path(__file__).parents[1] / "parity" / "torch_nn_2_13.json")
 
 # Pattern of names to why they are missing. "issue: ..." comes with the issue of that subject.
 CLASSES = {
-    r"(Lazy)?Conv(Transpose)?\dd|Fold|Unfold": "issue: convolution",
-    r"(Adaptive|Fractional)?(Avg|Max|LP)(Pool|Unpool)\dd": "issue: pooling",
-    r"(Lazy)?(Batch|Instance)Norm\dd|GroupNorm|SyncBatchNorm": "issue: norms of images",
-    r"LocalResponseNorm|CrossMapLRN2d": "issue: norms of images",
-    r"Dropout[23]d|FeatureAlphaDropout": "issue: convolution (dropout of image channels)",
-    r"Pixel(Unshuffle|Shuffle)|ChannelShuffle|Upsampl(e|ing.*)": "issue: convolution (resampling)",
+    r"CrossMapLRN2d": "torch's sums have a channel too many; LocalResponseNorm has the right ones",
     r"(RNN|LSTM|GRU)(Base|Cell|CellBase)?": "issue: recurrent layers",
     r"MultiheadAttention|Transformer.*": "issue: attention",
     r"EmbeddingBag": "issue: embeddings in bags",
@@ -30,15 +25,9 @@ CLASSES = {
     r"AdaptiveLogSoftmaxWithLoss|LinearCrossEntropy.*": "issue: large vocabularies",
     r"DataParallel": "several GPUs are the configuration's `devices`",
     r"Container|NLLLoss2d": "deprecated in torch",
-    r"Uninitialized(Buffer|Parameter)": "lazy parameters are nn.Parameter with is_lazy",
+    r"Uninitialized(Buffer|Parameter)": "lazy values are nn.Parameter and nn.Buffer with is_lazy",
 }
 FUNCTIONS = {
-    r"conv.*|fold|unfold": "issue: convolution",
-    r"(adaptive_|fractional_)?(avg|max|lp)_(pool|unpool)\dd(_with_indices)?": "issue: pooling",
-    r"(group|instance|local_response)_norm": "issue: norms of images",
-    r"dropout[23]d|feature_alpha_dropout": "issue: convolution (dropout of image channels)",
-    r"pixel_(un)?shuffle|(native_)?channel_shuffle": "issue: convolution (resampling)",
-    r"interpolate|upsample.*|grid_sample|affine_grid": "issue: convolution (resampling)",
     r"multi_head_attention_forward|scaled_dot_product_attention": "issue: attention",
     r"embedding_bag": "issue: embeddings in bags",
     r"ctc_loss": "issue: recurrent layers (sequence losses)",

@@ -33,6 +33,8 @@ SHAPED = {
     "layer_norm": "xab xb xb", "gather": "xab icb", "scatter": "xab icb xcb",
     "scatter_add": "xab icb xcb", "index_select": "xab icd", "index_add": "xab ic xcb",
     "index_copy": "xab ic xcb", "batch_gather": "", "dropout_mask": "", "uniform": "",
+    "conv": "", "conv_transpose": "", "unfold": "", "fold": "", "max_pool": "",
+    "max_pool_index": "", "resample": "",
 }  # fmt: skip
 SMALL_BYTES = 2**20  # what a plan that is run may hold
 LIMIT_BYTES = 3 * 2**30  # of address space: a huge plan must fail, not fill the machine
@@ -203,6 +205,13 @@ class Fuzz:
         if name == "batch_gather":
             rows = self.make("int64", (c,))
             return [self.graph.dataset(f"s{len(self.values)}", real, (a, b)), rows]
+        if name == "resample":
+            attrs["axis"] = 1
+            shapes = ((a, b), (c,), (c * d,), (b,), (b * d,))
+            kinds = (real, "int64", "float32", "int64", "float32")
+            return [self.make(kind, shape) for kind, shape in zip(kinds, shapes)]
+        if name in ("conv", "conv_transpose", "unfold", "fold", "max_pool", "max_pool_index"):
+            return self.windows(name, attrs, real, self.pick((1, 1, 2, 3)))
         if name == "matmul":
             attrs.clear()
         made = []
@@ -211,6 +220,42 @@ class Fuzz:
             sizes = {"a": a, "b": b, "c": c, "d": d}
             made.append(self.make(dtype, tuple(sizes[dim] for dim in symbols[1:])))
         return made
+
+    def windows(self, name: str, attrs: dict[str, Any], dtype: str, n: int) -> list[int]:
+        """Operands and attributes of an op with n spatial dims, which mostly fit."""
+
+        def some(*usual: int) -> list[int]:
+            return [self.integer() if self.chance(0.05) else self.pick(usual) for _ in range(n)]
+
+        batch, channels, out, groups = (self.pick((1, 2, 3)) for _ in range(4))
+        length, kernel = some(3, 5, 6), some(1, 2, 3)
+        is_last = self.chance(0.3)
+        attrs.update(stride=some(1, 2), dilation=some(1, 2), before=some(0, 1), after=some(0, 1))
+        if "pool" in name:
+            attrs.update(kernel=kernel, channels_last=int(is_last))
+            dims = [batch, *length, channels] if is_last else [batch, channels, *length]
+            return [self.make(dtype, tuple(dims))]
+        if name in ("unfold", "fold"):
+            attrs.update(kernel=kernel, size=length)
+            if name == "unfold":
+                attrs.pop("size")
+                return [self.make(dtype, (batch, *length, channels))]
+            keys = ("size", "before", "after", "dilation", "kernel", "stride")
+            counts = [
+                (size + p + q - d * (k - 1) - 1) // (s or 1) + 1
+                for size, p, q, d, k, s in zip(*(attrs[key] for key in keys))
+            ]
+            return [self.make(dtype, (batch, *counts, int(np.prod(kernel)), channels))]
+        attrs.update(groups=groups, channels_last=int(is_last), size=length)
+        if name == "conv":
+            attrs.pop("size")
+        else:  # conv's gradient for x has the size that it is asked for
+            attrs.update(stride=[1] * n, before=[0] * n, after=[0] * n, dilation=[1] * n)
+            length = [size - k + 1 for size, k in zip(length, kernel)]
+        given = (out if name == "conv_transpose" else channels) * groups
+        dims = [batch, *length, given] if is_last else [batch, given, *length]
+        weight = self.make(dtype, (out * groups, channels, *kernel))
+        return [self.make(dtype, tuple(dims)), weight]
 
     def make(self, dtype: str, shape: tuple[int, ...]) -> int:
         self.values.append(self.graph.input(f"w{len(self.inputs)}", dtype, shape))

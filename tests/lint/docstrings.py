@@ -61,7 +61,7 @@ def check_sections(thing: Any) -> tuple[list[str], list[str]]:
     parameters = [] if made else _parameters(thing)
     lacks = [f"Parameters: {p.name}" for p in parameters if p.name not in described]
     open_ended = any(p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL) for p in parameters)
-    own = named_in(sections.get("Parameters", ""))
+    own = {n for n in named_in(sections.get("Parameters", "")) if not n.startswith("_")}
     invented = [] if open_ended else sorted(own - {p.name for p in parameters})
     if not is_class:
         returned = str(inspect.signature(thing).return_annotation)

@@ -149,7 +149,7 @@ PASS_OPS: dict[str, set[str]] = {
     "feed": {"CAST"},
     "fuse": {"CAST"},
     "hoist": {"EXPAND"},
-    "layout": {"PERMUTE"},
+    "layout": {"PERMUTE", "EXPAND"},
     "guard": {
         "CONTROL_BEGIN", "CONTROL_MICRO", "CONTROL_APPLY", "CONCAT", "ADD", "MUL", "ACCUMULATE",
         "ASSIGN", "EMA"

@@ -94,8 +94,8 @@ _KERNELS = [
     Mutant(
         "entry-of-a-region-is-rewritten",
         _PASSES + "layout.c",
-        "if (s->is_entry[node.out]) continue;",
-        "",
+        " || s->is_entry[node.out]) continue;",
+        ") continue;",
         python("tests/ops/test_layout.py"),
     ),
     Mutant(

@@ -1,10 +1,26 @@
 """All cases, of ops and of compositions, by id."""
 
-from ops import cases_functional, cases_norm, cases_pointwise, cases_reduce, cases_view
+from ops import (
+    cases_conv,
+    cases_functional,
+    cases_norm,
+    cases_pointwise,
+    cases_pool,
+    cases_reduce,
+    cases_view,
+)
 from ops.harness import Case
 
 CASES: dict[str, Case] = {}
-for _module in (cases_pointwise, cases_reduce, cases_view, cases_norm, cases_functional):
+for _module in (
+    cases_conv,
+    cases_pointwise,
+    cases_pool,
+    cases_reduce,
+    cases_view,
+    cases_norm,
+    cases_functional,
+):
     for _case in _module.CASES:
         assert _case.id not in CASES, f"two cases are called {_case.id}"
         CASES[_case.id] = _case

@@ -10,6 +10,7 @@ torch = take_library("torch")
 
 import hotloop as hl  # noqa: E402
 from hotloop import nn  # noqa: E402
+from parity import image_cases  # noqa: E402
 from parity.twins import check_twins, copy_weights, shake  # noqa: E402
 
 
@@ -117,6 +118,8 @@ for _kind in ("Constant", "Zero", "Reflection", "Replication", "Circular"):
         _extra = ", 1.5" if _kind == "Constant" else ""
         PLAIN[f"{_kind}Pad{_rank}d({_pad}{_extra})"] = (floats(2, *(3, 4, 5, 6)[: _rank + 1]),)
         PLAIN[f"{_kind}Pad{_rank}d(1{_extra})"] = (floats(2, *(3, 4, 5, 6)[: _rank + 1]),)
+for _name, _shape in image_cases.CASES.items():
+    PLAIN[_name] = (floats(*_shape),)
 
 
 # Where torch in float64 is not the same formula: RMSNorm's default eps is the dtype's (2**-52 where
@@ -125,7 +128,7 @@ ROUGH = {
     "RMSNorm(5)": 1e-4,
     "RMSNorm(5, elementwise_affine=False)": 1e-4,
     "Hardsigmoid()": 1e-7,
-}
+} | image_cases.ROUGH
 
 
 def make(expression: str, home: Any) -> Any:
@@ -176,8 +179,16 @@ def test_state_dict_both_ways(expression: str) -> None:
 
 
 def test_every_module_is_here() -> None:
-    """What torch.nn also has; containers and losses have tests of their own."""
+    """What torch.nn also has; containers and losses have tests of their own, as in test_images.py
+    what an expression does not say."""
     apart = (
+        "DropPath",
+        "FractionalMaxPool2d",
+        "FractionalMaxPool3d",
+        "FrozenBatchNorm2d",
+        "MaxUnpool1d",
+        "MaxUnpool2d",
+        "MaxUnpool3d",
         "Module",
         "ModuleList",
         "ModuleDict",
@@ -207,6 +218,13 @@ LAYERS = [
     "LayerNorm(64)",
     "RMSNorm(64)",
     "PReLU(64)",
+    "Conv1d(30, 20, 5)",
+    "Conv2d(20, 30, 3, groups=5)",
+    "Conv3d(8, 10, 3)",
+    "ConvTranspose1d(30, 20, 5)",
+    "ConvTranspose2d(20, 30, 3, groups=5)",
+    "ConvTranspose3d(8, 10, 3)",
+    "GroupNorm(4, 64)",
 ]
 
 

@@ -37,6 +37,10 @@ def test_stored_names_are_torchs():
     assert not new, f"not in the stored list: {sorted(new)}"
 
 
+OTHERS = {"DropPath", "FrozenBatchNorm2d"}  # timm's and torchvision's
+OTHER_FUNCTIONS = {"drop_path"}
+
+
 def parameters_of(call):
     return [(p.name, p.kind) for p in inspect.signature(call).parameters.values()]
 
@@ -44,7 +48,7 @@ def parameters_of(call):
 def test_signatures_of_layers():
     for name in nn.__all__:
         cls = getattr(nn, name)
-        if not isinstance(cls, type) or name in ("Module", "Parameter", "Buffer"):
+        if not isinstance(cls, type) or name in ("Module", "Parameter", "Buffer") or name in OTHERS:
             continue
         want = parameters_of(getattr(torch.nn, name))
         if [n for n, _ in want] == ["args", "kwargs"]:
@@ -53,11 +57,13 @@ def test_signatures_of_layers():
 
 
 def test_signatures_of_functions():
-    for name in functional.__all__:
+    for name in set(functional.__all__) - OTHER_FUNCTIONS:
         try:
             want = [n for n, _ in parameters_of(getattr(torch.nn.functional, name))]
         except ValueError:
             continue  # built in C without a signature
+        if want == ["args", "kwargs"]:
+            continue  # chosen by return_indices
         have = [n for n, _ in parameters_of(getattr(functional, name))]
         assert have == [n for n in want if n != "out"], name
     for name in init.__all__:
@@ -73,21 +79,38 @@ ARGUMENTS = {
     "Linear": (3, 4),
     "Threshold": (0.1, 2.0),
     "Unflatten": (1, (2, 3)),
-    **dict.fromkeys(("BatchNorm1d", "RMSNorm", "PReLU", "LazyLinear"), (4,)),
-}
+    **dict.fromkeys(("RMSNorm", "PReLU", "LazyLinear", "SyncBatchNorm"), (4,)),
+    "GroupNorm": (2, 4),
+    "Fold": (5, 3),
+    "Upsample": (5,),
+    **{
+        f"{kind}{n}d": given
+        for n in (1, 2, 3)
+        for kind, given in (
+            ("AdaptiveAvgPool", (3,)), ("AdaptiveMaxPool", (3,)), ("AvgPool", (3,)),
+            ("BatchNorm", (4,)), ("Conv", (4, 6, 3)), ("ConvTranspose", (4, 6, 3)),
+            ("FractionalMaxPool", (2, 3)), ("InstanceNorm", (4,)), ("LPPool", (2, 3)),
+            ("LazyConv", (6, 3)), ("LazyConvTranspose", (6, 3)), ("MaxPool", (3,)),
+            ("MaxUnpool", (3,)),
+        )
+    },
+    **dict.fromkeys(("ChannelShuffle", "LocalResponseNorm", "PixelShuffle"), (3,)),
+    **dict.fromkeys(("PixelUnshuffle", "Unfold", "UpsamplingNearest2d"), (3,)),
+    "UpsamplingBilinear2d": (3,),
+}  # fmt: skip
 
 
 def test_reprs_and_keys_of_layers():
     for name in nn.__all__:
         cls = getattr(nn, name)
-        if not isinstance(cls, type) or name in ("Module", "Parameter", "Buffer"):
+        if not isinstance(cls, type) or name in ("Module", "Parameter", "Buffer") or name in OTHERS:
             continue
         given = ARGUMENTS.get(name, ())
         if "Pad" in name:
             given = (2, 1.5) if name.startswith("Constant") else (2,)
         ours, theirs = cls(*given), getattr(torch.nn, name)(*given)
         assert repr(ours) == repr(theirs)
-        if name != "LazyLinear":
+        if not name.startswith("Lazy"):
             state = {k: tuple(v.shape) for k, v in theirs.state_dict().items()}
             assert {k: v.shape for k, v in ours.state_dict().items()} == state
             assert list(ours.state_dict()) == list(state)

@@ -9,27 +9,39 @@ from typing import TYPE_CHECKING, Any
 from hotloop.nn import (
     activation,
     containers,
+    conv,
     dropout,
+    folding,
+    image_norm,
     linear,
     loss,
     module,
     norm,
     parameter,
+    pool,
     shape,
     sparse,
+    special_pool,
+    upsampling,
 )
 from hotloop.nn import functional as functional
 from hotloop.nn import init as init
 from hotloop.nn.activation import *
 from hotloop.nn.containers import *
+from hotloop.nn.conv import *
 from hotloop.nn.dropout import *
+from hotloop.nn.folding import *
+from hotloop.nn.image_norm import *
 from hotloop.nn.linear import *
 from hotloop.nn.loss import *
 from hotloop.nn.module import *
 from hotloop.nn.norm import *
 from hotloop.nn.parameter import *
+from hotloop.nn.pool import *
 from hotloop.nn.shape import *
 from hotloop.nn.sparse import *
+from hotloop.nn.special_pool import *
+from hotloop.nn.upsampling import *
 
 if not TYPE_CHECKING:  # type checkers see what is imported, and read no list made of lists
     __all__ = [
@@ -37,22 +49,23 @@ if not TYPE_CHECKING:  # type checkers see what is imported, and read no list ma
         "init",
         *activation.__all__,
         *containers.__all__,
+        *conv.__all__,
         *dropout.__all__,
+        *folding.__all__,
+        *image_norm.__all__,
         *linear.__all__,
         *loss.__all__,
         *module.__all__,
         *norm.__all__,
         *parameter.__all__,
+        *pool.__all__,
         *shape.__all__,
         *sparse.__all__,
+        *special_pool.__all__,
+        *upsampling.__all__,
     ]
 
 _NOT_HERE = {
-    "Conv": "convolution",
-    "MaxPool": "pooling",
-    "AvgPool": "pooling",
-    "Adaptive": "pooling",
-    "BatchNorm2d": "convolution",
     "RNN": "recurrent layers",
     "LSTM": "recurrent layers",
     "GRU": "recurrent layers",

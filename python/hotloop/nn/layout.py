@@ -177,7 +177,7 @@ def resolve_lazy(model: Module, inputs: Sequence[tuple[str, Sequence[int]]]) -> 
     inputs : sequence of (dtype, shape)
         Of forward's arguments.
     """
-    if not any(parameter.is_lazy for parameter in model.parameters()):
+    if not any(value.is_lazy for value in (*model.parameters(), *model.buffers())):
         return
     graph = _core.Graph()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -15,10 +15,138 @@ from hotloop.nn.module import Module
 from hotloop.nn.parameter import Buffer, Parameter
 from hotloop.nn.recipes import Constant
 
-__all__ = ["BatchNorm1d", "LayerNorm", "RMSNorm"]
+__all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "LayerNorm", "RMSNorm"]
 
 
-class BatchNorm1d(Module):
+class ChannelNorm(Module):
+    """What norms per channel share: parameters, running statistics, how they are shown.
+
+    ``num_features`` of None is that of the first input.
+    """
+
+    shapes: ClassVar[tuple[str, ...]]  # of inputs, behind (N, C
+
+    weight: Parameter | None
+    bias: Parameter | None
+    running_mean: Buffer | None
+    running_var: Buffer | None
+    num_batches_tracked: Buffer | None
+
+    def _set_up(
+        self,
+        num_features: int | None,
+        eps: float,
+        momentum: float | None,
+        affine: bool,
+        track_running_stats: bool,
+        bias: bool,
+    ) -> None:
+        self.num_features = 0
+        if num_features is not None:
+            (self.num_features,) = check_sizes(type(self).__name__, num_features=num_features)
+        self.eps = eps
+        self.momentum = momentum
+        self.affine = affine
+        self.track_running_stats = track = track_running_stats
+        shape = None if num_features is None else (self.num_features,)
+        for name, number, has in (("weight", 1.0, affine), ("bias", 0.0, affine and bias)):
+            one = Parameter.of_recipe(shape, Constant(number)) if has else None
+            self.register_parameter(name, one)
+        for name, number in (("running_mean", 0.0), ("running_var", 1.0)):
+            self.register_buffer(name, Buffer.of_recipe(shape, Constant(number)) if track else None)
+        self.register_buffer("num_batches_tracked", np.zeros((), np.int64) if track else None)
+
+    def _resolve(self, channels: int) -> None:
+        """Gives lazy values their shapes."""
+        self.num_features = channels
+        for value, number in (
+            (self.weight, 1.0), (self.bias, 0.0), (self.running_mean, 0.0), (self.running_var, 1.0),
+        ):  # fmt: skip
+            if value is not None and value.is_lazy:
+                value.resolve((channels,), Constant(number))
+
+    def _check_input(self, input: Any, without_batch: bool = False) -> None:
+        """``without_batch``: whether one sample may come without N."""
+        n_dims = {2 + shape.count(",") for shape in self.shapes}
+        n_dims |= {n - 1 for n in n_dims} if without_batch else set()
+        channels = -max(shape.count(",") for shape in self.shapes) - 1 if without_batch else 1
+        if input.ndim not in n_dims or input.shape[channels] != self.num_features:
+            shapes = " or ".join(f"(N, {self.num_features}{shape})" for shape in self.shapes)
+            raise ShapeError(f"input must be {shapes}, got input of shape {tuple(input.shape)}")
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, "
+            f"affine={self.affine}, bias={self.bias is not None}, "
+            f"track_running_stats={self.track_running_stats}"
+        )
+
+
+class LazyNorm(ChannelNorm):
+    """A norm whose channels are those of the first input, its dim 1."""
+
+    def forward(self, input: Any) -> Any:
+        if not self.num_features:
+            n_dims = {2 + shape.count(",") for shape in self.shapes}
+            if input.ndim not in n_dims:
+                shapes = " or ".join(f"(N, C{shape})" for shape in self.shapes)
+                raise ShapeError(f"input must be {shapes}, got input of shape {input.shape}")
+            self._resolve(input.shape[1])
+        return super().forward(input)
+
+    def _get_name(self) -> str:
+        name = type(self).__name__
+        return name.removeprefix("Lazy") if self.num_features else name
+
+    def after_load(self) -> None:
+        """Takes num_features from loaded values."""
+        known = [v for v in (self.weight, self.running_mean) if v is not None and not v.is_lazy]
+        if known:
+            self.num_features = known[0].shape[0]
+
+
+class BatchNorm(ChannelNorm):
+    """What batch norms share: they differ in the dims that they take."""
+
+    uses_batch_statistics = True
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        self._set_up(num_features, eps, momentum, affine, track_running_stats, bias)
+
+    def forward(self, input: Any) -> Any:
+        self._check_input(input)
+        momentum: Any = self.momentum
+        updates = self.training and self.track_running_stats
+        if updates and self.num_batches_tracked is not None:
+            count = self.num_batches_tracked + 1
+            self.num_batches_tracked.assign(count)
+            if momentum is None:
+                momentum = 1.0 / count.float()
+        return F.batch_norm(
+            input,
+            self.running_mean if updates or not self.training else None,
+            self.running_var if updates or not self.training else None,
+            self.weight,
+            self.bias,
+            training=self.training or self.running_mean is None,
+            momentum=momentum,
+            eps=self.eps,
+        )
+
+
+class BatchNorm1d(BatchNorm):
     """Normalisation per channel by batch statistics (Ioffe and Szegedy 2015).
 
     Parameters
@@ -49,75 +177,73 @@ class BatchNorm1d(Module):
     last batch of one row joins the one before it.
     """
 
-    uses_batch_statistics = True
+    shapes = ("", ", L")
 
-    weight: Parameter | None
-    bias: Parameter | None
-    running_mean: Buffer | None
-    running_var: Buffer | None
-    num_batches_tracked: Buffer | None
 
-    def __init__(
-        self,
-        num_features: int,
-        eps: float = 1e-5,
-        momentum: float | None = 0.1,
-        affine: bool = True,
-        track_running_stats: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-        *,
-        bias: bool = True,
-    ) -> None:
-        super().__init__()
-        (num_features,) = check_sizes("BatchNorm1d", num_features=num_features)
-        self.num_features = num_features
-        self.eps = eps
-        self.momentum = momentum
-        self.affine = affine
-        self.track_running_stats = track_running_stats
-        shape = (num_features,)
-        self.register_parameter(
-            "weight", Parameter.of_recipe(shape, Constant(1.0)) if affine else None
-        )
-        self.register_parameter(
-            "bias", Parameter.of_recipe(shape, Constant(0.0)) if affine and bias else None
-        )
-        track = track_running_stats
-        self.register_buffer("running_mean", np.zeros(shape, np.float32) if track else None)
-        self.register_buffer("running_var", np.ones(shape, np.float32) if track else None)
-        self.register_buffer("num_batches_tracked", np.zeros((), np.int64) if track else None)
+class BatchNorm2d(BatchNorm):
+    """Normalisation per channel by batch statistics (Ioffe and Szegedy 2015).
 
-    def forward(self, input: Any) -> Any:
-        if input.ndim not in (2, 3) or input.shape[1] != self.num_features:
-            raise ShapeError(
-                f"input must be (N, {self.num_features}) or (N, {self.num_features}, L), got "
-                f"input of shape {tuple(input.shape)}"
-            )
-        momentum: Any = self.momentum
-        updates = self.training and self.track_running_stats
-        if updates and self.num_batches_tracked is not None:
-            count = self.num_batches_tracked + 1
-            self.num_batches_tracked.assign(count)
-            if momentum is None:
-                momentum = 1.0 / count.float()
-        return F.batch_norm(
-            input,
-            self.running_mean if updates or not self.training else None,
-            self.running_var if updates or not self.training else None,
-            self.weight,
-            self.bias,
-            training=self.training or self.running_mean is None,
-            momentum=momentum,
-            eps=self.eps,
-        )
+    Parameters
+    ----------
+    num_features : int
+        C of the input ``(N, C, H, W)``.
+    eps : float
+        Added to the variance.
+    momentum : float or None
+        The share of the batch in the running statistics; None: their plain average.
+    affine : bool
+        Whether weight and bias are learnt.
+    track_running_stats : bool
+        Whether there are running statistics, used in evaluation.
+    device, dtype
+        Taken for torch's sake.
+    bias : bool
+        Whether there is a bias beside the weight.
 
-    def extra_repr(self) -> str:
-        return (
-            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, "
-            f"affine={self.affine}, bias={self.bias is not None}, "
-            f"track_running_stats={self.track_running_stats}"
-        )
+    Attributes
+    ----------
+    running_mean, running_var, num_batches_tracked : Buffer or None
+        Statistics, the variance unbiased, and the training steps so far.
+
+    Notes
+    -----
+    ``(N, C, H, W)`` in, the same out.
+    """
+
+    shapes = (", H, W",)
+
+
+class BatchNorm3d(BatchNorm):
+    """Normalisation per channel by batch statistics (Ioffe and Szegedy 2015).
+
+    Parameters
+    ----------
+    num_features : int
+        C of the input ``(N, C, D, H, W)``.
+    eps : float
+        Added to the variance.
+    momentum : float or None
+        The share of the batch in the running statistics; None: their plain average.
+    affine : bool
+        Whether weight and bias are learnt.
+    track_running_stats : bool
+        Whether there are running statistics, used in evaluation.
+    device, dtype
+        Taken for torch's sake.
+    bias : bool
+        Whether there is a bias beside the weight.
+
+    Attributes
+    ----------
+    running_mean, running_var, num_batches_tracked : Buffer or None
+        Statistics, the variance unbiased, and the training steps so far.
+
+    Notes
+    -----
+    ``(N, C, D, H, W)`` in, the same out.
+    """
+
+    shapes = (", D, H, W",)
 
 
 def _trailing(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:

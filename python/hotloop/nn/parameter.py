@@ -496,6 +496,19 @@ class Variable(Tensor):
     __ior__ = _in_place("|=")
     __ixor__ = _in_place("^=")
 
+    def resolve(self, shape: tuple[int, ...], recipe: Recipe) -> None:
+        """Gives a lazy value its shape and recipe.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            The shape.
+        recipe : Recipe
+            How the value is drawn.
+        """
+        self._dims = shape
+        self._recipe = recipe
+
     # ---- copies and files
 
     def __getstate__(self) -> dict[str, Any]:
@@ -603,19 +616,6 @@ class Parameter(Variable):
         self.requires_grad = True
         return self
 
-    def resolve(self, shape: tuple[int, ...], recipe: Recipe) -> None:
-        """Gives a lazy parameter its shape and recipe.
-
-        Parameters
-        ----------
-        shape : tuple of int
-            The shape.
-        recipe : Recipe
-            How the value is drawn.
-        """
-        self._dims = shape
-        self._recipe = recipe
-
     def requires_grad_(self, requires_grad: bool = True) -> Parameter:
         """Sets whether it learns.
 
@@ -680,6 +680,26 @@ class Buffer(Variable):
         array = frozen(np.array(to_array(to_host(data), "buffer"), order="C"))
         super().__init__(array.shape, dtypes.parse(array.dtype), Values(array))
         self.persistent = bool(persistent)
+
+    @classmethod
+    def of_recipe(cls, shape: tuple[int, ...] | None, recipe: Recipe) -> Buffer:
+        """A float32 buffer whose initial value is drawn when it is first needed.
+
+        Parameters
+        ----------
+        shape : tuple of int or None
+            None: lazy, known after the first batch.
+        recipe : Recipe
+            How the value is drawn.
+
+        Returns
+        -------
+        Buffer
+        """
+        self = cls.__new__(cls)
+        Variable.__init__(self, shape, dtypes.float32, recipe)
+        self.persistent = True
+        return self
 
     def assign(self, value: Any) -> None:
         """In ``forward``: makes a value what the buffer holds after this training step.

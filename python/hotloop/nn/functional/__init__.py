@@ -12,20 +12,34 @@ from hotloop.graph.indexing import one_hot as one_hot
 from hotloop.nn.functional import (
     activations,
     class_losses,
+    convolutions,
     distances,
+    folding,
+    grids,
+    image_norms,
     linears,
+    max_pooling,
     noise,
     norms,
     paddings,
+    pooling,
+    resampling,
     value_losses,
 )
 from hotloop.nn.functional.activations import *
 from hotloop.nn.functional.class_losses import *
+from hotloop.nn.functional.convolutions import *
 from hotloop.nn.functional.distances import *
+from hotloop.nn.functional.folding import *
+from hotloop.nn.functional.grids import *
+from hotloop.nn.functional.image_norms import *
 from hotloop.nn.functional.linears import *
+from hotloop.nn.functional.max_pooling import *
 from hotloop.nn.functional.noise import *
 from hotloop.nn.functional.norms import *
 from hotloop.nn.functional.paddings import *
+from hotloop.nn.functional.pooling import *
+from hotloop.nn.functional.resampling import *
 from hotloop.nn.functional.value_losses import *
 
 if not TYPE_CHECKING:  # type checkers see what is imported, and read no list made of lists
@@ -35,10 +49,17 @@ if not TYPE_CHECKING:  # type checkers see what is imported, and read no list ma
         "tanh",
         *activations.__all__,
         *class_losses.__all__,
+        *convolutions.__all__,
         *distances.__all__,
+        *folding.__all__,
+        *grids.__all__,
+        *image_norms.__all__,
         *linears.__all__,
+        *max_pooling.__all__,
         *noise.__all__,
         *norms.__all__,
         *paddings.__all__,
+        *pooling.__all__,
+        *resampling.__all__,
         *value_losses.__all__,
     ]

@@ -1,0 +1,253 @@
+/* The taps of a convolution: which element of the source each of them reads for an element of the
+ * result, as pointers to runs of channels.
+ *
+ * A result is y of x (CONV) or x of y (CONV_TRANSPOSE); both are sums over taps, and pixels are
+ * spatial elements of all images. Where a transposed convolution has strides, a result is reached
+ * by few taps, the same ones for all results that leave one remainder: pixels are sorted by these
+ * classes, taps as well, and a class reads its own taps alone. A convolution is one class.
+ *
+ * Taps that read padding point at zeros. */
+#ifndef HL_KERNELS_CPU_TAPS_H
+#define HL_KERNELS_CPU_TAPS_H
+
+#include "ir/window.h"
+#include "kernels/cpu/kernel.h"
+
+/* Classes beyond that would be work of their own: their pixels read zeros for what they lack. */
+enum { HL_TAPS_CLASSES = 64 };
+
+/* The taps of one class along one dim, first, first + step, ..., and the pixels: the same. Taps
+ * stand in the order of what they read; those of a transposed convolution begin with the last. */
+typedef struct hl_taps_line {
+    int64_t first, step, n;
+    int64_t pixel_first, pixel_step, n_pixels;
+} hl_taps_line;
+
+typedef struct hl_taps_class {
+    hl_taps_line line[HL_WINDOW_DIMS];
+    int64_t n_taps, first_tap; /* among the taps of all classes */
+    int64_t n_rows, first_row; /* pixels of all images, among those of all classes */
+} hl_taps_class;
+
+typedef struct hl_taps {
+    bool transposed;
+    int64_t N, channels; /* of the source */
+    int64_t source[HL_WINDOW_DIMS], result[HL_WINDOW_DIMS];
+    hl_window window;
+    int64_t n_taps, n_rows;
+    int n_classes;
+    hl_taps_class classes[HL_TAPS_CLASSES];
+} hl_taps;
+
+static inline int64_t hl_taps_gcd(int64_t a, int64_t b)
+{
+    while (b) {
+        int64_t rest = a % b;
+        a = b, b = rest;
+    }
+    return a;
+}
+
+/* The taps t of the kernel with t * dilation = remainder modulo stride. */
+static inline void hl_taps_choose(const hl_window *w, int d, int64_t remainder, hl_taps_line *line)
+{
+    int64_t stride = w->stride[d];
+    line->step = stride / hl_taps_gcd(stride, w->dilation[d]);
+    line->n = 0;
+    for (int64_t t = 0; t < line->step && t < w->kernel[d]; t++) {
+        if (t * w->dilation[d] % stride != remainder) continue;
+        line->n = hl_cpu_ceil_div(w->kernel[d] - t, line->step);
+        line->first = t + (line->n - 1) * line->step;
+    }
+    line->step = -line->step;
+}
+
+/* Class `remainder` along one dim; all: the only class. */
+static inline hl_taps_line hl_taps_make_line(const hl_taps *taps, int d, int64_t remainder,
+                                             bool all)
+{
+    const hl_window *w = &taps->window;
+    hl_taps_line line = {0, 1, w->kernel[d], 0, 1, taps->result[d]};
+    if (taps->transposed) line.first = w->kernel[d] - 1, line.step = -1;
+    if (all) return line;
+    int64_t stride = w->stride[d];
+    hl_taps_choose(w, d, remainder, &line);
+    line.pixel_first = (remainder + stride - w->before[d] % stride) % stride;
+    line.pixel_step = stride;
+    line.n_pixels = hl_cpu_ceil_div(hl_cpu_max(taps->result[d] - line.pixel_first, 0), stride);
+    return line;
+}
+
+static inline void hl_taps_add_class(hl_taps *taps, const int64_t *remainder, bool all)
+{
+    hl_taps_class *class = &taps->classes[taps->n_classes++];
+    class->n_taps = 1, class->n_rows = taps->N;
+    for (int d = 0; d < HL_WINDOW_DIMS; d++) {
+        class->line[d] = hl_taps_make_line(taps, d, remainder[d], all);
+        class->n_taps *= class->line[d].n;
+        class->n_rows *= class->line[d].n_pixels;
+    }
+    class->first_tap = taps->n_taps, class->first_row = taps->n_rows;
+    taps->n_taps += class->n_taps, taps->n_rows += class->n_rows;
+}
+
+static inline hl_taps hl_taps_make(const hl_conv *conv, bool transposed)
+{
+    hl_taps taps = {.transposed = transposed,
+                    .N = conv->N,
+                    .channels = transposed ? conv->O : conv->C,
+                    .window = conv->window};
+    const hl_window *w = &taps.window;
+    int64_t n_classes = 1, at[HL_WINDOW_DIMS] = {0};
+    for (int d = 0; d < HL_WINDOW_DIMS; d++) {
+        taps.source[d] = transposed ? w->out[d] : w->in[d];
+        taps.result[d] = transposed ? w->in[d] : w->out[d];
+        if (n_classes <= HL_TAPS_CLASSES) n_classes *= w->stride[d];
+    }
+    if (!transposed || n_classes > HL_TAPS_CLASSES) {
+        hl_taps_add_class(&taps, at, true);
+        return taps;
+    }
+    for (at[0] = 0; at[0] < w->stride[0]; at[0]++)
+        for (at[1] = 0; at[1] < w->stride[1]; at[1]++)
+            for (at[2] = 0; at[2] < w->stride[2]; at[2]++) hl_taps_add_class(&taps, at, false);
+    return taps;
+}
+
+/* The class of a row, which is a pixel in the order of the classes. */
+static inline const hl_taps_class *hl_taps_find(const hl_taps *taps, int64_t row)
+{
+    int c = taps->n_classes - 1;
+    while (taps->classes[c].first_row > row) c--;
+    return &taps->classes[c];
+}
+
+/* Where in the kernel tap i of a class stands, among all of the kernel's elements. */
+static inline int64_t hl_taps_place(const hl_taps *taps, const hl_taps_class *class, int64_t i)
+{
+    int64_t place = 0, scale = 1;
+    for (int d = HL_WINDOW_DIMS - 1; d >= 0; d--) {
+        const hl_taps_line *line = &class->line[d];
+        place += (line->first + i % line->n * line->step) * scale;
+        scale *= taps->window.kernel[d];
+        i /= line->n;
+    }
+    return place;
+}
+
+/* The image and the pixel of a row of a class. */
+static inline int64_t hl_taps_locate(const hl_taps_class *class, int64_t row, int64_t *out_pixel)
+{
+    for (int d = HL_WINDOW_DIMS - 1; d >= 0; d--) {
+        const hl_taps_line *line = &class->line[d];
+        out_pixel[d] = line->pixel_first + row % line->n_pixels * line->pixel_step;
+        row /= line->n_pixels;
+    }
+    return row;
+}
+
+/* What tap t reads along dim d for a pixel; -1: padding. */
+static inline int64_t hl_taps_source(const hl_taps *taps, int d, int64_t pixel, int64_t t)
+{
+    const hl_window *w = &taps->window;
+    int64_t at = hl_window_at(w, d, pixel, t);
+    if (taps->transposed) {
+        at = pixel + w->before[d] - t * w->dilation[d];
+        if (w->stride[d] > 1) { /* divisions are slow */
+            if (at < 0 || at % w->stride[d] != 0) return -1;
+            at /= w->stride[d];
+        }
+    }
+    return at >= 0 && at < taps->source[d] ? at : -1;
+}
+
+/* Bytes of what hl_taps_point needs: a place for each tap of a line. */
+static inline size_t hl_taps_places_bytes(const hl_taps *taps)
+{
+    const int64_t *kernel = taps->window.kernel;
+    return (size_t)(kernel[0] + kernel[1] + kernel[2]) * sizeof(int64_t);
+}
+
+/* Pointers to the source's channels under each tap of rows [row, row + n) of a class: tap t of row
+ * i is pointers[t * ld + i]. `zeros`: as many as there are channels. */
+static inline void hl_taps_point(const hl_taps *taps, const hl_taps_class *class, int64_t row,
+                                 int64_t n, const float *source, const float *zeros,
+                                 int64_t *places, const void **pointers, int64_t ld)
+{
+    const hl_taps_line *line = class->line;
+    int64_t *at[HL_WINDOW_DIMS] = {places, places + line[0].n, places + line[0].n + line[1].n};
+    int64_t pixel[HL_WINDOW_DIMS], last[HL_WINDOW_DIMS] = {-1, -1, -1};
+    for (int64_t i = 0; i < n; i++) {
+        int64_t image = hl_taps_locate(class, row + i, pixel);
+        for (int d = 0; d < HL_WINDOW_DIMS; d++) {
+            if (pixel[d] == last[d]) continue;
+            last[d] = pixel[d];
+            for (int64_t t = 0; t < line[d].n; t++)
+                at[d][t] = hl_taps_source(taps, d, pixel[d], line[d].first + t * line[d].step);
+        }
+        const void **to = pointers + i;
+        for (int64_t a = 0; a < line[0].n; a++)
+            for (int64_t b = 0; b < line[1].n; b++) {
+                int64_t begin = (image * taps->source[0] + at[0][a]) * taps->source[1] + at[1][b];
+                bool is_padding = at[0][a] < 0 || at[1][b] < 0;
+                for (int64_t c = 0; c < line[2].n; c++, to += ld) {
+                    int64_t place = begin * taps->source[2] + at[2][c];
+                    bool is_read = !is_padding && at[2][c] >= 0;
+                    *to = is_read ? source + place * taps->channels : zeros;
+                }
+            }
+    }
+}
+
+/* Do the taps of a line of the kernel read neighbours, so that they are one run? A line is what
+ * taps read along the last of the window's dims. */
+static inline bool hl_taps_are_runs(const hl_taps *taps)
+{
+    return !taps->transposed && taps->window.dilation[taps->window.n - 1] == 1;
+}
+
+/* What the taps of lines [line0, line1) of the kernel read for rows [row, row + n), side by side.
+ * For taps that are runs. */
+static inline void hl_taps_copy_lines(const hl_taps *taps, int64_t row, int64_t n, int64_t line0,
+                                      int64_t line1, const float *source, float *to)
+{
+    const hl_window *w = &taps->window;
+    const int last = w->n - 1;
+    const int64_t C = taps->channels, width = w->kernel[last] * C;
+    int64_t pixel[HL_WINDOW_DIMS];
+    for (int64_t i = 0; i < n; i++) {
+        int64_t image = hl_taps_locate(&taps->classes[0], row + i, pixel);
+        int64_t begin = hl_window_at(w, last, pixel[last], 0);
+        int64_t before = hl_cpu_min(hl_cpu_max(-begin, 0), w->kernel[last]);
+        int64_t end = hl_cpu_min(w->kernel[last], w->in[last] - begin);
+        for (int64_t line = line0; line < line1; line++, to += width) {
+            int64_t rest = line, place = image;
+            bool is_padding = end <= before;
+            int64_t t[HL_WINDOW_DIMS] = {0};
+            for (int d = last - 1; d >= 0; d--) t[d] = rest % w->kernel[d], rest /= w->kernel[d];
+            for (int d = 0; d < last; d++) {
+                int64_t at = hl_window_at(w, d, pixel[d], t[d]);
+                is_padding |= at < 0 || at >= w->in[d];
+                place = place * w->in[d] + at;
+            }
+            if (is_padding) {
+                memset(to, 0, (size_t)width * sizeof(float));
+                continue;
+            }
+            const float *from = source + (place * w->in[last] + begin) * C;
+            for (int64_t c = 0; c < before * C; c++) to[c] = 0;
+            for (int64_t c = before * C; c < end * C; c++) to[c] = from[c];
+            for (int64_t c = end * C; c < width; c++) to[c] = 0;
+        }
+    }
+}
+
+/* The place in the result, among the pixels of all images, of a row of a class. */
+static inline int64_t hl_taps_result(const hl_taps *taps, const hl_taps_class *class, int64_t row)
+{
+    int64_t pixel[HL_WINDOW_DIMS], image = hl_taps_locate(class, row, pixel);
+    return ((image * taps->result[0] + pixel[0]) * taps->result[1] + pixel[1]) * taps->result[2] +
+           pixel[2];
+}
+
+#endif

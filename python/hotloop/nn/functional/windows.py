@@ -1,0 +1,74 @@
+"""Arguments of sliding windows: one number for all spatial dims, or one for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hotloop.base.scalars import plain
+from hotloop.errors import ConfigError, ShapeError
+from hotloop.graph import views
+from hotloop.graph.build import Operand, lift_float
+from hotloop.graph.value import Tensor
+
+Sizes = int | Sequence[int]
+
+
+def per_dim(what: str, name: str, value: Sizes, n: int, least: int) -> tuple[int, ...]:
+    """``value`` for each of n spatial dims, at least ``least``.
+
+    Raises
+    ------
+    ConfigError
+        Names the function, the argument and its value.
+    """
+    given = plain(value)
+    sizes = tuple(plain(size) for size in given) if isinstance(given, Sequence) else (given,) * n
+    if len(sizes) == 1:
+        sizes *= n
+    whole = all(isinstance(size, int) and not isinstance(size, bool) for size in sizes)
+    if len(sizes) != n or not whole or min(sizes) < least:
+        kind = "an integer" if n == 1 else f"an integer or {n} of them"
+        raise ConfigError(f"{what}: {name} must be {kind}, at least {least}, got {value!r}")
+    return sizes
+
+
+def lift_images(input: Operand, what: str, n: int, n_without: int = 1) -> tuple[Tensor, bool]:
+    """The input with its batch dim, and whether it came without one.
+
+    ``n`` spatial dims stand behind the channels; ``n_without`` is the number of dims before them in
+    an input without a batch dim.
+    """
+    x = lift_float(input, what)
+    if x.ndim == n + n_without:
+        return views.unsqueeze(x, 0), True
+    if x.ndim != n + 2:
+        dims = ("L", "H, W", "D, H, W")[n - 1]
+        raise ShapeError(
+            f"{what}: the input must be (N, C, {dims}) or (C, {dims}), got shape {x.shape}"
+        )
+    return x, False
+
+
+def give_images(y: Tensor, without_batch: bool) -> Tensor:
+    """The result as the input came."""
+    return views.squeeze(y, 0) if without_batch else y
+
+
+def check_channels(what: str, x: Tensor, channels: int, name: str) -> None:
+    """``x`` (N, C, ...) must have so many channels.
+
+    Raises
+    ------
+    ShapeError
+        With the permutation to write where channels stand last.
+    """
+    if x.shape[1] == channels:
+        return
+    hint = ""
+    if x.shape[-1] == channels:
+        order = ", ".join(map(str, (0, x.ndim - 1, *range(1, x.ndim - 1))))
+        hint = f"; its channels seem to stand last: write x.permute({order})"
+    raise ShapeError(
+        f"{what}: the input must have {channels} channels ({name}), as its dim 1, got shape "
+        f"{x.shape}{hint}"
+    )

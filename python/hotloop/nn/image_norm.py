@@ -1,0 +1,562 @@
+"""Norms of images: per sample, per group, of neighbours, frozen, and under torch's other names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hotloop.errors import ConfigError, ShapeError
+from hotloop.nn import functional as F
+from hotloop.nn.linear import check_sizes
+from hotloop.nn.module import Module
+from hotloop.nn.norm import BatchNorm, ChannelNorm, LazyNorm
+from hotloop.nn.parameter import Parameter
+from hotloop.nn.recipes import Constant
+
+__all__ = [
+    "FrozenBatchNorm2d", "GroupNorm", "InstanceNorm1d", "InstanceNorm2d",
+    "InstanceNorm3d", "LazyBatchNorm1d", "LazyBatchNorm2d", "LazyBatchNorm3d",
+    "LazyInstanceNorm1d", "LazyInstanceNorm2d", "LazyInstanceNorm3d", "LocalResponseNorm",
+    "SyncBatchNorm",
+]  # fmt: skip
+
+
+class GroupNorm(Module):
+    """Normalisation per sample and group of channels (Wu and He 2018).
+
+    Parameters
+    ----------
+    num_groups : int
+        Groups of neighbouring channels; it divides num_channels.
+    num_channels : int
+        C of the input ``(N, C, ...)``.
+    eps : float
+        Added to the variance.
+    affine : bool
+        Whether weight and bias are learnt.
+    device, dtype
+        Taken for torch's sake.
+    bias : bool
+        Whether there is a bias beside the weight.
+
+    Raises
+    ------
+    ConfigError
+        If the groups do not divide the channels.
+
+    Notes
+    -----
+    ``(N, C, ...)`` in, the same out.
+    """
+
+    weight: Parameter | None
+    bias: Parameter | None
+
+    def __init__(
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        self.num_groups, self.num_channels = check_sizes(
+            "GroupNorm", num_groups=num_groups, num_channels=num_channels
+        )
+        if self.num_groups < 1 or self.num_channels % self.num_groups:
+            raise ConfigError(
+                f"GroupNorm: num_groups must divide num_channels={num_channels}, got {num_groups}"
+            )
+        self.eps = eps
+        self.affine = affine
+        shape = (self.num_channels,)
+        self.register_parameter(
+            "weight", Parameter.of_recipe(shape, Constant(1.0)) if affine else None
+        )
+        self.register_parameter(
+            "bias", Parameter.of_recipe(shape, Constant(0.0)) if affine and bias else None
+        )
+
+    def forward(self, input: Any) -> Any:
+        if input.ndim < 2 or input.shape[1] != self.num_channels:
+            raise ShapeError(
+                f"input must be (N, {self.num_channels}, ...), got input of shape "
+                f"{tuple(input.shape)}"
+            )
+        return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, "
+            f"bias={self.bias is not None}"
+        )
+
+
+class _InstanceNorm(ChannelNorm):
+    """What instance norms share: they differ in the dims that they take."""
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        self._set_up(num_features, eps, momentum, affine, track_running_stats, bias)
+
+    def forward(self, input: Any) -> Any:
+        self._check_input(input, without_batch=True)
+        without_batch = input.ndim == 2 + max(shape.count(",") for shape in self.shapes) - 1
+        own = self.training or not self.track_running_stats
+        updates = own and self.training
+        y = F.instance_norm(
+            input.unsqueeze(0) if without_batch else input,
+            self.running_mean if updates or not own else None,
+            self.running_var if updates or not own else None,
+            self.weight,
+            self.bias,
+            use_input_stats=own,
+            momentum=0.0 if self.momentum is None else self.momentum,
+            eps=self.eps,
+        )
+        return y.squeeze(0) if without_batch else y
+
+
+class InstanceNorm1d(_InstanceNorm):
+    """Normalisation per sample and channel (Ulyanov et al. 2016).
+
+    Parameters
+    ----------
+    num_features : int
+        C of the input ``(N, C, L)``.
+    eps : float
+        Added to the variance.
+    momentum : float
+        The share of the batch in the running statistics.
+    affine : bool
+        Whether weight and bias are learnt.
+    track_running_stats : bool
+        Whether there are running statistics, used in evaluation.
+    device, dtype
+        Taken for torch's sake.
+    bias : bool
+        Whether there is a bias beside the weight.
+
+    Notes
+    -----
+    ``(N, C, L)`` or ``(C, L)`` in, the same out.
+    """
+
+    shapes = (", L",)
+
+
+class InstanceNorm2d(_InstanceNorm):
+    """Normalisation per sample and channel (Ulyanov et al. 2016).
+
+    Parameters
+    ----------
+    num_features : int
+        C of the input ``(N, C, H, W)``.
+    eps : float
+        Added to the variance.
+    momentum : float
+        The share of the batch in the running statistics.
+    affine : bool
+        Whether weight and bias are learnt.
+    track_running_stats : bool
+        Whether there are running statistics, used in evaluation.
+    device, dtype
+        Taken for torch's sake.
+    bias : bool
+        Whether there is a bias beside the weight.
+
+    Notes
+    -----
+    ``(N, C, H, W)`` or ``(C, H, W)`` in, the same out.
+    """
+
+    shapes = (", H, W",)
+
+
+class InstanceNorm3d(_InstanceNorm):
+    """Normalisation per sample and channel (Ulyanov et al. 2016).
+
+    Parameters
+    ----------
+    num_features : int
+        C of the input ``(N, C, D, H, W)``.
+    eps : float
+        Added to the variance.
+    momentum : float
+        The share of the batch in the running statistics.
+    affine : bool
+        Whether weight and bias are learnt.
+    track_running_stats : bool
+        Whether there are running statistics, used in evaluation.
+    device, dtype
+        Taken for torch's sake.
+    bias : bool
+        Whether there is a bias beside the weight.
+
+    Notes
+    -----
+    ``(N, C, D, H, W)`` or ``(C, D, H, W)`` in, the same out.
+    """
+
+    shapes = (", D, H, W",)
+
+
+class LazyBatchNorm1d(LazyNorm, BatchNorm):
+    """A BatchNorm1d whose num_features is that of its first input.
+
+    Parameters
+    ----------
+    eps, momentum, affine, track_running_stats, bias
+        As of BatchNorm1d.
+    device, dtype
+        Taken for torch's sake.
+
+    Notes
+    -----
+    As BatchNorm1d. Its parameters have their shapes after the first batch.
+    """
+
+    shapes = ("", ", L")
+
+    def __init__(
+        self,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        Module.__init__(self)
+        self._set_up(None, eps, momentum, affine, track_running_stats, bias)
+
+
+class LazyBatchNorm2d(LazyNorm, BatchNorm):
+    """A BatchNorm2d whose num_features is that of its first input.
+
+    Parameters
+    ----------
+    eps, momentum, affine, track_running_stats, bias
+        As of BatchNorm2d.
+    device, dtype
+        Taken for torch's sake.
+
+    Notes
+    -----
+    As BatchNorm2d. Its parameters have their shapes after the first batch.
+    """
+
+    shapes = (", H, W",)
+
+    def __init__(
+        self,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        Module.__init__(self)
+        self._set_up(None, eps, momentum, affine, track_running_stats, bias)
+
+
+class LazyBatchNorm3d(LazyNorm, BatchNorm):
+    """A BatchNorm3d whose num_features is that of its first input.
+
+    Parameters
+    ----------
+    eps, momentum, affine, track_running_stats, bias
+        As of BatchNorm3d.
+    device, dtype
+        Taken for torch's sake.
+
+    Notes
+    -----
+    As BatchNorm3d. Its parameters have their shapes after the first batch.
+    """
+
+    shapes = (", D, H, W",)
+
+    def __init__(
+        self,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        Module.__init__(self)
+        self._set_up(None, eps, momentum, affine, track_running_stats, bias)
+
+
+class LazyInstanceNorm1d(LazyNorm, _InstanceNorm):
+    """An InstanceNorm1d whose num_features is that of its first input.
+
+    Parameters
+    ----------
+    eps, momentum, affine, track_running_stats, bias
+        As of InstanceNorm1d.
+    device, dtype
+        Taken for torch's sake.
+
+    Notes
+    -----
+    As InstanceNorm1d. Its parameters have their shapes after the first batch.
+    """
+
+    shapes = (", L",)
+
+    def __init__(
+        self,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        Module.__init__(self)
+        self._set_up(None, eps, momentum, affine, track_running_stats, bias)
+
+
+class LazyInstanceNorm2d(LazyNorm, _InstanceNorm):
+    """An InstanceNorm2d whose num_features is that of its first input.
+
+    Parameters
+    ----------
+    eps, momentum, affine, track_running_stats, bias
+        As of InstanceNorm2d.
+    device, dtype
+        Taken for torch's sake.
+
+    Notes
+    -----
+    As InstanceNorm2d. Its parameters have their shapes after the first batch.
+    """
+
+    shapes = (", H, W",)
+
+    def __init__(
+        self,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        Module.__init__(self)
+        self._set_up(None, eps, momentum, affine, track_running_stats, bias)
+
+
+class LazyInstanceNorm3d(LazyNorm, _InstanceNorm):
+    """An InstanceNorm3d whose num_features is that of its first input.
+
+    Parameters
+    ----------
+    eps, momentum, affine, track_running_stats, bias
+        As of InstanceNorm3d.
+    device, dtype
+        Taken for torch's sake.
+
+    Notes
+    -----
+    As InstanceNorm3d. Its parameters have their shapes after the first batch.
+    """
+
+    shapes = (", D, H, W",)
+
+    def __init__(
+        self,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        Module.__init__(self)
+        self._set_up(None, eps, momentum, affine, track_running_stats, bias)
+
+
+class SyncBatchNorm(BatchNorm):
+    """Batch norm of any number of dims, under torch's name for that over several processes.
+
+    hotloop trains in one process: the statistics are those of the batch, as BatchNorm's are.
+
+    Parameters
+    ----------
+    num_features : int
+        C of the input ``(N, C, ...)``.
+    eps : float
+        Added to the variance.
+    momentum : float or None
+        The share of the batch in the running statistics; None: their plain average.
+    affine : bool
+        Whether weight and bias are learnt.
+    track_running_stats : bool
+        Whether there are running statistics, used in evaluation.
+    process_group
+        None: there are no processes to choose from.
+    device, dtype
+        Taken for torch's sake.
+    bias : bool
+        Whether there is a bias beside the weight.
+
+    Raises
+    ------
+    ConfigError
+        For a process group.
+
+    Notes
+    -----
+    ``(N, C, ...)`` in, the same out.
+    """
+
+    shapes = ("", ", L", ", H, W", ", D, H, W")
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        process_group: Any = None,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        if process_group is not None:
+            raise ConfigError(
+                "SyncBatchNorm: process_group must be None, since hotloop trains in one process, "
+                f"got {type(process_group).__name__}"
+            )
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, bias=bias)
+
+    @classmethod
+    def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Module:
+        """The model with a SyncBatchNorm of the same values in each batch norm's place.
+
+        Parameters
+        ----------
+        module : Module
+            The model, which is changed; itself a batch norm, it is left.
+        process_group
+            None, as of the constructor.
+
+        Returns
+        -------
+        Module
+            The model, or the one that takes the place of a batch norm.
+        """
+        made = module
+        if isinstance(module, BatchNorm) and not isinstance(module, cls):
+            made = cls(
+                module.num_features, module.eps, module.momentum, module.affine,
+                module.track_running_stats, process_group, bias=module.bias is not None,
+            )  # fmt: skip
+            made.load_state_dict(module.state_dict())
+            made.train(module.training)
+        for name, child in module.named_children():
+            setattr(made, name, cls.convert_sync_batchnorm(child, process_group))
+        return made
+
+
+class FrozenBatchNorm2d(Module):
+    """Batch norm by given statistics and factors, which never change (torchvision's).
+
+    Parameters
+    ----------
+    num_features : int
+        C of the input ``(N, C, H, W)``.
+    eps : float
+        Added to the variance.
+
+    Attributes
+    ----------
+    weight, bias, running_mean, running_var : Buffer
+        ``(C,)``; load_state_dict sets them.
+
+    Notes
+    -----
+    ``(N, C, H, W)`` in, the same out.
+    """
+
+    def __init__(self, num_features: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        (num_features,) = check_sizes("FrozenBatchNorm2d", num_features=num_features)
+        self.eps = eps
+        for name, number in (("weight", 1), ("bias", 0), ("running_mean", 0), ("running_var", 1)):
+            self.register_buffer(name, np.full(num_features, number, np.float32))
+
+    def forward(self, input: Any) -> Any:
+        channels = self.weight.shape[0]
+        if input.ndim != 4 or input.shape[1] != channels:
+            raise ShapeError(
+                f"input must be (N, {channels}, H, W), got input of shape {tuple(input.shape)}"
+            )
+        return F.batch_norm(
+            input, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
+        )
+
+    def extra_repr(self) -> str:
+        return f"{self.weight.shape[0]}, eps={self.eps}"
+
+
+class LocalResponseNorm(Module):
+    """Division by a power of the mean square of neighbouring channels (Krizhevsky et al. 2012).
+
+    Parameters
+    ----------
+    size : int
+        Channels that are summed.
+    alpha, beta, k : float
+        As of F.local_response_norm.
+
+    Notes
+    -----
+    ``(N, C, ...)`` in, the same out.
+    """
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
+        super().__init__()
+        (self.size,) = check_sizes(type(self).__name__, size=size)
+        self.alpha, self.beta, self.k = alpha, beta, k
+
+    def forward(self, input: Any) -> Any:
+        return F.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
+
+    def extra_repr(self) -> str:
+        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
