@@ -52,7 +52,7 @@ class Residual(nn.Module):
 class Net(nn.Module):
     """Images of bytes in, a score for each class out."""
 
-    def __init__(self, width=48, num_classes=10):
+    def __init__(self, width=32, num_classes=10):
         super().__init__()
         self.body = nn.Sequential(
             block(3, width),
@@ -87,7 +87,7 @@ if __name__ == "__main__":
         X, y, val=0, test=(X_test, y_test), batch_size=128, classes=names
     )
     result = hl.train(
-        Net(), data, max_epochs=8, lr=4e-3, weight_decay=0.05, scheduler="one_cycle",
+        Net(), data, max_epochs=11, lr=4e-3, weight_decay=0.05, scheduler="one_cycle",
         label_smoothing=0.1,
     )  # fmt: skip
     scores = hl.evaluate(result, data, split="test")

@@ -301,9 +301,7 @@ def _read_zip(path: str, file: BinaryIO) -> Any:
         infos = {info.filename: info for info in archive.infolist()}
         header = next((name for name in infos if name.endswith("/data.pkl")), None)
         if header is None:
-            raise CheckpointError(
-                f"{path}: must be a file of torch.save, got a zip without data.pkl"
-            )
+            raise CheckpointError(f"{path}: must be what torch.save writes, got another zip file")
         root = header.removesuffix("data.pkl")
         order = infos.get(f"{root}byteorder")
         if order is not None and archive.read(order)[:3] == b"big":
@@ -388,9 +386,11 @@ def read_torch_file(path: str | os.PathLike[str]) -> Any:
             if start == b"PK\x03\x04":
                 return _read_zip(name, file)
             return _read_chain(name, file)
+    except CheckpointError:
+        raise
+    except FileNotFoundError:
+        raise CheckpointError(f"{name}: there is no such file") from None
     except (OSError, zipfile.BadZipFile, EOFError, struct.error, RecursionError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise CheckpointError(f"{name}: there is no such file") from None
         raise CheckpointError(f"{name}: cannot be read: {error}") from error
 
 
