@@ -10,11 +10,11 @@
  * The gradient is A^T B with a long reduction over pixels, where A has the
  * result's gradient and B what the taps read, by the GEMM core (gemm.h). Channels stand last.
  *
- * B does not lie in rows: a block of pixels is copied for a few taps, so many that a row fills
- * vectors, and multiplied while it is in cache. A task is a share of the pixels for some taps and
- * some channels of the result; there are several shares where weights are few, whose partial sums
- * are added in their order in a second phase, which also brings them into the weight's order. The
- * division follows from the shape alone. */
+ * B does not lie in rows, but for a kernel of one element: a block of pixels is copied for a few
+ * taps, so many that a row fills vectors, and multiplied while it is in cache. A task is a share of
+ * the pixels for some taps and some channels of the result; there are several shares where weights
+ * are few, whose partial sums are added in their order in a second phase, which also brings them
+ * into the weight's order. The division follows from the shape alone. */
 enum {
     BLOCK = 256,       /* pixels that are copied at a time */
     TILE_OUT = 256,    /* the most channels of the result in a task */
@@ -30,7 +30,9 @@ typedef struct weight_state {
     hl_taps taps;
     int64_t groups, in, out; /* channels of a group */
     int64_t O, n_taps;
-    int64_t line; /* taps of a line of the kernel, where lines are copied at once; else 0 */
+    bool is_matrix; /* x itself is what the only tap reads */
+    int64_t block;  /* pixels at a time */
+    int64_t line;   /* taps of a line of the kernel, where lines are copied at once; else 0 */
     int64_t taps_each, n_parts; /* taps of a task, and how many such parts there are */
     int64_t out_each, n_outs;   /* channels of the result */
     int64_t share, n_shares;    /* pixels */
@@ -58,7 +60,7 @@ static void divide(weight_state *s)
     int64_t tasks = s->groups * s->n_parts * s->n_outs;
     s->n_shares = hl_cpu_min(hl_cpu_ceil_div(TASKS, tasks), n_rows / SHARE_MIN);
     s->n_shares = hl_cpu_max(s->n_shares, 1);
-    s->share = hl_cpu_ceil_div(hl_cpu_ceil_div(n_rows, s->n_shares), BLOCK) * BLOCK;
+    s->share = hl_cpu_ceil_div(hl_cpu_ceil_div(n_rows, s->n_shares), s->block) * s->block;
 }
 
 static weight_state make_state(const hl_graph *graph, const hl_node *node)
@@ -70,8 +72,13 @@ static weight_state make_state(const hl_graph *graph, const hl_node *node)
                       .out = conv.O / conv.groups,
                       .O = conv.O};
     s.n_taps = s.taps.n_taps;
+    s.is_matrix = s.n_taps == 1;
+    for (int d = 0; d < conv.window.n; d++)
+        s.is_matrix &= conv.window.in[d] == conv.window.out[d] && conv.window.stride[d] == 1 &&
+                       conv.window.before[d] == 0;
+    s.block = s.is_matrix ? 4 * BLOCK : BLOCK;
     divide(&s);
-    hl_gemm_tn_plan_make(s.out_each, s.taps_each * s.in, BLOCK, 1, &s.plan);
+    hl_gemm_tn_plan_make(s.out_each, s.taps_each * s.in, s.block, 1, &s.plan);
     s.zeros = take(&s.thread_bytes, (size_t)conv.C * sizeof(ELEMENT));
     s.places = take(&s.thread_bytes, hl_taps_places_bytes(&s.taps));
     s.pointers = take(&s.thread_bytes, (size_t)(s.n_taps * BLOCK) * sizeof(void *));
@@ -181,9 +188,12 @@ static void run_task(const weight_state *s, const weight_task *task, const ELEME
     hl_gemm_tn_plan plan;
     int64_t row = task->row0;
     do { /* once for no pixels too: the sums are to be written */
-        gemm.k = hl_cpu_min(BLOCK, task->row1 - row);
+        gemm.k = hl_cpu_min(s->block, task->row1 - row);
         gemm.a = dy + row * s->O + task->group * s->out + task->out0;
-        if (s->line) {
+        if (s->is_matrix) {
+            gemm.b = x + row * s->taps.channels + task->group * s->in;
+            gemm.ldb = s->taps.channels;
+        } else if (s->line) {
             hl_taps_copy_lines(&s->taps, row, gemm.k, task->tap0 / s->line,
                                (task->tap0 + task->n_taps) / s->line, x, sizeof(ELEMENT), rows);
         } else {
@@ -191,11 +201,11 @@ static void run_task(const weight_state *s, const weight_task *task, const ELEME
                           (int64_t *)(own + s->places), pointers, BLOCK);
             copy_rows(s, task, pointers, gemm.k, rows);
         }
-        hl_gemm_tn_plan_make(gemm.m, gemm.n, BLOCK, 1, &plan);
+        hl_gemm_tn_plan_make(gemm.m, gemm.n, s->block, 1, &plan);
         for (int64_t i = 0; i < plan.n_tiles; i++)
             hl_gemm_tn_tile(&gemm, &plan, i, NULL, own + s->gemm);
         gemm.accumulate = true;
-        row += BLOCK;
+        row += s->block;
     } while (row < task->row1);
 }
 
