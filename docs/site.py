@@ -28,7 +28,8 @@ _PAGES: dict[str, tuple[str, str, dict[str, list[str]]]] = {
         "Training",
         "For everyone: from a model and data to a result, and what can be asked before and after.",
         {
-            "Train and use a model": ["train", "predict", "evaluate", "save", "load"],
+            "Train and use a model": ["train", "predict", "evaluate"],
+            "Files": ["save", "load", "read_weights"],
             "Results": ["TrainResult", "History", "LoadedModel"],
             "A loop of your own": ["stepper", "Stepper"],
             "A metric of your own": ["metric"],

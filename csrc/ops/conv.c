@@ -247,7 +247,10 @@ hl_cost hl_cost_conv(const hl_graph *graph, const hl_node *node)
     double taps = (double)hl_window_span(conv.window.kernel);
     int64_t in = conv.C / conv.groups, out = conv.O / conv.groups;
     cost.flops = 2 * pixels * taps * (double)in * (double)conv.O;
-    cost.side = in < out ? in : out;
+    /* Of the product that it is (pixels, taps x in, out); half the columns do, where all of them
+     * are read for each of many taps. */
+    double least = taps * (double)in < pixels ? taps * (double)in : pixels;
+    cost.side = least < 2.0 * (double)out ? (int64_t)least : 2 * out;
     return cost;
 }
 

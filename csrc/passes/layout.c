@@ -321,6 +321,16 @@ static hl_status restore(layout_state *s, hl_id old)
     return HL_OK;
 }
 
+/* The value in this order, from what it is broadcast from, which lies alike in both. */
+static hl_status build_turned(layout_state *s, hl_id value, const hl_ints *order, hl_id *out_id)
+{
+    hl_id source = find_source(s, value, order);
+    hl_shape shape = turn_shape(hl_graph_shape(s->graph, value), order);
+    hl_shape narrow = turn_shape(hl_graph_shape(s->graph, source), order);
+    HL_TRY(hl_build_reshape(s->graph, source, &narrow, out_id));
+    return hl_build_expand(s->graph, *out_id, &shape, out_id);
+}
+
 /* Operand i in this order. */
 static hl_status find_ordered(layout_state *s, const hl_node *node, int32_t i, const hl_ints *order,
                               hl_id *out_id)
@@ -331,11 +341,7 @@ static hl_status find_ordered(layout_state *s, const hl_node *node, int32_t i, c
         *out_id = find_now(s, node->in[i]);
         return HL_OK;
     }
-    hl_id source = find_source(s, node->in[i], order);
-    hl_shape shape = turn_shape(hl_graph_shape(s->graph, node->in[i]), order);
-    hl_shape narrow = turn_shape(hl_graph_shape(s->graph, source), order);
-    HL_TRY(hl_build_reshape(s->graph, source, &narrow, out_id));
-    return hl_build_expand(s->graph, *out_id, &shape, out_id);
+    return build_turned(s, node->in[i], order, out_id);
 }
 
 static hl_status rewrite_node(layout_state *s, const hl_node *node)
@@ -378,6 +384,21 @@ static hl_status rewrite_regions(layout_state *s)
     return status;
 }
 
+/* A permutation of what lies alike in both orders is none. */
+static hl_status replace_free(layout_state *s)
+{
+    for (int64_t i = 0; i < s->n_nodes; i++) {
+        const hl_node node = s->graph->nodes[i];
+        if (!is_permute(&node) || s->map[node.out] != node.out || is_turned(s, node.out)) continue;
+        hl_ints order = invert(&hl_permute_attrs(&node)->dims);
+        if (find_source(s, node.in[0], &order) == HL_NONE) continue;
+        hl_graph_stand_by(s->graph, &node);
+        HL_TRY(build_turned(s, node.in[0], &order, &s->map[node.out]));
+        s->changed = true;
+    }
+    return HL_OK;
+}
+
 /* ---- the pass -------------------------------------------------------------------------------- */
 
 static hl_status alloc_state(layout_state *s, void **out_memory)
@@ -408,6 +429,7 @@ hl_status hl_pass_layout(hl_graph *graph)
     grow_regions(&s);
     count_gains(&s);
     HL_GOTO(rewrite_regions(&s));
+    HL_GOTO(replace_free(&s));
     if (s.changed) {
         hl_rewrite_replace(graph, s.map, s.n_values);
         HL_GOTO(hl_rewrite_sort(graph));

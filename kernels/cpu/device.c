@@ -30,8 +30,11 @@ static const hl_kernel *const *const families_avx2[] = {HL_CPU_FAMILIES(LIST_OF,
 #endif
 #ifdef HL_HAS_avx512
 static const hl_kernel *const *const families_avx512[] = {HL_CPU_FAMILIES(LIST_OF, avx512) NULL};
+/* clang-format off */
 static const hl_kernel *const *const families_avx512bf16[] = {
-    LIST_OF(matmul_bf16, avx512) HL_CPU_FAMILIES(LIST_OF, avx512) NULL};
+    LIST_OF(matmul_bf16, avx512) LIST_OF(depthwise_bf16, avx512) LIST_OF(conv_bf16, avx512)
+    LIST_OF(conv_weight_bf16, avx512) HL_CPU_FAMILIES(LIST_OF, avx512) NULL};
+/* clang-format on */
 #endif
 
 /* The best first, and last portable, which every machine has. */

@@ -13,9 +13,10 @@
 
 /* clang-format off */
 #define HL_CPU_FAMILIES(X, isa)                                                                    \
-    X(pointwise, isa) X(control, isa) X(optim, isa) X(matmul, isa) X(depthwise, isa) X(conv, isa)  \
-    X(conv_weight, isa) X(softmax, isa) X(loss, isa) X(norm, isa) X(unfold, isa)                   \
-    X(pool, isa) X(resample, isa) X(reduce, isa) X(copy, isa) X(index, isa)
+    X(pointwise, isa) X(control, isa) X(optim, isa) X(matmul, isa) X(depthwise, isa)               \
+    X(depthwise_bf16, isa) X(conv, isa) X(conv_weight, isa) X(softmax, isa) X(loss, isa)           \
+    X(norm, isa) X(unfold, isa) X(pool, isa) X(resample, isa) X(reduce, isa) X(copy, isa)          \
+    X(index, isa)
 /* clang-format on */
 
 #define HL_CPU_LIST(family, isa) extern const hl_kernel *const hl_cpu_##family##_kernels_##isa[];
@@ -24,6 +25,8 @@ HL_CPU_FAMILIES(HL_CPU_LIST, portable)
 HL_CPU_FAMILIES(HL_CPU_LIST, avx2)
 HL_CPU_FAMILIES(HL_CPU_LIST, avx512)
 HL_CPU_LIST(matmul_bf16, avx512)
+HL_CPU_LIST(conv_bf16, avx512)
+HL_CPU_LIST(conv_weight_bf16, avx512)
 #endif
 #undef HL_CPU_LIST
 

@@ -168,13 +168,14 @@ static inline size_t hl_taps_places_bytes(const hl_taps *taps)
     return (size_t)(kernel[0] + kernel[1] + kernel[2]) * sizeof(int64_t);
 }
 
-/* Pointers to the source's channels under each tap of rows [row, row + n) of a class: tap t of row
- * i is pointers[t * ld + i]. `zeros`: as many as there are channels. */
+/* Pointers to the source's channels, of `bytes` bytes each, under each tap of rows [row, row + n)
+ * of a class: tap t of row i is pointers[t * ld + i]. `zeros`: as many as there are channels. */
 static inline void hl_taps_point(const hl_taps *taps, const hl_taps_class *class, int64_t row,
-                                 int64_t n, const float *source, const float *zeros,
+                                 int64_t n, const void *source, int64_t bytes, const void *zeros,
                                  int64_t *places, const void **pointers, int64_t ld)
 {
     const hl_taps_line *line = class->line;
+    const unsigned char *first = source;
     int64_t *at[HL_WINDOW_DIMS] = {places, places + line[0].n, places + line[0].n + line[1].n};
     int64_t pixel[HL_WINDOW_DIMS], last[HL_WINDOW_DIMS] = {-1, -1, -1};
     for (int64_t i = 0; i < n; i++) {
@@ -193,7 +194,7 @@ static inline void hl_taps_point(const hl_taps *taps, const hl_taps_class *class
                 for (int64_t c = 0; c < line[2].n; c++, to += ld) {
                     int64_t place = begin * taps->source[2] + at[2][c];
                     bool is_read = !is_padding && at[2][c] >= 0;
-                    *to = is_read ? source + place * taps->channels : zeros;
+                    *to = is_read ? first + place * taps->channels * bytes : zeros;
                 }
             }
     }
@@ -209,11 +210,13 @@ static inline bool hl_taps_are_runs(const hl_taps *taps)
 /* What the taps of lines [line0, line1) of the kernel read for rows [row, row + n), side by side.
  * For taps that are runs. */
 static inline void hl_taps_copy_lines(const hl_taps *taps, int64_t row, int64_t n, int64_t line0,
-                                      int64_t line1, const float *source, float *to)
+                                      int64_t line1, const void *source, int64_t bytes, void *rows)
 {
     const hl_window *w = &taps->window;
     const int last = w->n - 1;
-    const int64_t C = taps->channels, width = w->kernel[last] * C;
+    const int64_t pixel_bytes = taps->channels * bytes, width = w->kernel[last] * pixel_bytes;
+    const unsigned char *first = source;
+    unsigned char *to = rows;
     int64_t pixel[HL_WINDOW_DIMS];
     for (int64_t i = 0; i < n; i++) {
         int64_t image = hl_taps_locate(&taps->classes[0], row + i, pixel);
@@ -231,13 +234,14 @@ static inline void hl_taps_copy_lines(const hl_taps *taps, int64_t row, int64_t 
                 place = place * w->in[d] + at;
             }
             if (is_padding) {
-                memset(to, 0, (size_t)width * sizeof(float));
+                memset(to, 0, (size_t)width);
                 continue;
             }
-            const float *from = source + (place * w->in[last] + begin) * C;
-            for (int64_t c = 0; c < before * C; c++) to[c] = 0;
-            for (int64_t c = before * C; c < end * C; c++) to[c] = from[c];
-            for (int64_t c = end * C; c < width; c++) to[c] = 0;
+            const unsigned char *from = first + (place * w->in[last] + begin) * pixel_bytes;
+            int64_t head = before * pixel_bytes, tail = end * pixel_bytes;
+            memset(to, 0, (size_t)head);
+            memcpy(to + head, from + head, (size_t)(tail - head));
+            memset(to + tail, 0, (size_t)(width - tail));
         }
     }
 }

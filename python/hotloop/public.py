@@ -19,6 +19,7 @@ from hotloop.graph.dtypes import int32 as int32
 from hotloop.graph.dtypes import int64 as int64
 from hotloop.graph.dtypes import uint8 as uint8
 from hotloop.graph.symbolic import Tensor as Tensor
+from hotloop.interop.weights import read_weights as read_weights
 from hotloop.ops import *
 from hotloop.tools.devices import devices as devices
 from hotloop.tools.machine import doctor as doctor

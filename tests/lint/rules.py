@@ -295,6 +295,8 @@ PYTHON_LAYERS: dict[str, set[str]] = {
     "ops": {"graph"},
     "data": {"base"},
     "nn": {"base", "graph"},
+    "interop": {"base"},
+    "models": {"graph", "interop", "nn"},
     "training.config": {"base"},
     "training.scoring": {*_BELOW_TRAINING, "training.config"},
     "training.plans": {*_BELOW_TRAINING, "training.config", "training.scoring"},

@@ -138,6 +138,22 @@ def test_sums_of_what_was_permuted(build: Build, device: str) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
+def of_ones(graph: _core.Graph, x: list[int]) -> list[int]:
+    """Where all dims but one have one element, and where they are broadcast, nothing moves."""
+    y = add(graph, "sum", x[0], axes=(1, 2), keepdim=True)
+    z = add(graph, "softmax", turn(graph, y, 1, 0, 2))
+    spread = add(graph, "expand", y, shape=(3, 4, 5))
+    return [z, add(graph, "cumsum", turn(graph, spread, 2, 0, 1), axis=1)]
+
+
+def test_nothing_moves() -> None:
+    want, before = run(of_ones, False)
+    got, after = run(of_ones, True)
+    assert (before, after) == (2, 0)
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 def test_one_copy_for_two_readers() -> None:
     want, before = run(same_twice, False)
     got, after = run(same_twice, True)

@@ -66,6 +66,83 @@ def batch_norm_net(home: Any) -> Any:
     )
 
 
+def conv_net(home: Any) -> Any:
+    return home.Sequential(
+        home.Conv2d(3, 8, 3, padding=1, bias=False), home.BatchNorm2d(8), home.ReLU(),
+        home.MaxPool2d(2), home.Conv2d(8, 16, 3, stride=2, padding=1, bias=False),
+        home.BatchNorm2d(16), home.ReLU(), home.AdaptiveAvgPool2d(1), home.Flatten(),
+        home.Linear(16, 4),
+    )  # fmt: skip
+
+
+def depthwise_net(home: Any) -> Any:
+    return home.Sequential(
+        home.Conv2d(3, 12, 3, padding="same"), home.GroupNorm(3, 12), home.SiLU(),
+        home.Conv2d(12, 12, 5, padding=2, groups=12), home.InstanceNorm2d(12, affine=True),
+        home.GELU(), home.Conv2d(12, 6, 1), home.AdaptiveMaxPool2d(4), home.Flatten(),
+        home.Linear(96, 4),
+    )  # fmt: skip
+
+
+def image_autoencoder(home: Any) -> Any:
+    return home.Sequential(
+        home.Conv2d(3, 8, 3, stride=2, padding=1), home.LeakyReLU(0.1),
+        home.Conv2d(8, 8, 3, padding=2, dilation=2, groups=2, padding_mode="reflect"), home.Tanh(),
+        home.ConvTranspose2d(8, 12, 4, stride=2, padding=1), home.Softplus(), home.PixelShuffle(2),
+        home.Conv2d(3, 3, 2, stride=2),
+    )  # fmt: skip
+
+
+def add_image_layers(model: Any, home: Any) -> None:
+    """A stem and two residual blocks, the second one with a convolution in its shortcut."""
+    model.stem = home.Conv2d(3, 8, 3, padding=1, bias=False)
+    model.norms = home.ModuleList(home.BatchNorm2d(c) for c in (8, 8, 12, 12))
+    model.convs = home.ModuleList(
+        [home.Conv2d(8, 8, 3, padding=1, bias=False),
+         home.Conv2d(8, 12, 3, stride=2, padding=1, bias=False)]
+    )  # fmt: skip
+    model.shortcut = home.Conv2d(8, 12, 1, stride=2, bias=False)
+    model.head = home.Linear(12, 4)
+
+
+class ResidualImages(nn.Module):
+    """add_image_layers under hotloop's Module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        add_image_layers(self, nn)
+
+    def forward(self, x: Any) -> Any:
+        x = self.norms[0](self.stem(x)).relu()
+        x = (self.norms[1](self.convs[0](x)) + x).relu()
+        x = (self.norms[2](self.convs[1](x)) + self.norms[3](self.shortcut(x))).relu()
+        return self.head(x.mean((2, 3)))
+
+
+class TorchResidualImages(torch.nn.Module):
+    """The same body under torch's Module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        add_image_layers(self, torch.nn)
+
+    forward = ResidualImages.forward
+
+
+def image_data() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    y = np.arange(256) % 4
+    X = rng.standard_normal((256, 3, 8, 8)).astype("float32")
+    X[:, 0] += (y % 2)[:, None, None]
+    X[:, 1, :4] += (y // 2)[:, None, None]
+    return X, y
+
+
+def image_targets() -> tuple[np.ndarray, np.ndarray]:
+    X = image_data()[0]
+    return X, np.ascontiguousarray(X[:, ::-1])
+
+
 def token_data() -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     X = rng.integers(0, 23, (256, 6))
@@ -86,13 +163,28 @@ NETS: dict[str, tuple[Any, Any, Any, Any]] = {
         lambda: classes(256, 20, 3),
         torch.nn.functional.cross_entropy,
     ),
+    "images, batch norm": (
+        lambda: conv_net(nn), lambda: conv_net(torch.nn), image_data,
+        torch.nn.functional.cross_entropy,
+    ),
+    "images, depthwise": (
+        lambda: depthwise_net(nn), lambda: depthwise_net(torch.nn), image_data,
+        torch.nn.functional.cross_entropy,
+    ),
+    "images, residual": (
+        ResidualImages, TorchResidualImages, image_data, torch.nn.functional.cross_entropy,
+    ),
+    "images, autoencoder": (
+        lambda: image_autoencoder(nn), lambda: image_autoencoder(torch.nn), image_targets,
+        torch.nn.functional.mse_loss,
+    ),
     "linear": (
         lambda: nn.Linear(5, 2),
         lambda: torch.nn.Linear(5, 2),
         lambda: regression(256, 5, 2),
         torch.nn.functional.mse_loss,
     ),
-}
+}  # fmt: skip
 OPTIMIZERS = {
     "sgd": (
         {"optimizer": "sgd", "lr": 0.05, "momentum": 0.9},

@@ -137,6 +137,14 @@ def test_header_says_what_param_groups_do(capsys) -> None:
     assert "groups" not in said(capsys, mlp(), (X, Y))
 
 
+def test_header_says_what_becomes_of_images_of_bytes(capsys) -> None:
+    x, y = np.zeros((16, 3, 4, 4), "uint8"), np.arange(16) % 2
+    for images, says in ((x, True), (x.astype("float32"), False)):
+        net = nn.Sequential(nn.Flatten(), nn.Linear(48, 2))
+        header = " ".join(said(capsys, net, (images, y)).split())
+        assert ("images bytes as float32, 0 to 255" in header) == says
+
+
 def test_header_says_which_group_is_empty(capsys) -> None:
     groups = [{"params": "0", "lr": 1e-4}, {"params": "0.bias", "lr": 1e-5}]
     text = " ".join(said(capsys, mlp(), (X, Y), param_groups=groups).split())

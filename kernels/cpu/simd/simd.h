@@ -535,6 +535,27 @@ HL_SIMD void hl_v_store_bf16_n(uint16_t *p, hl_v a, int64_t n)
     hl_v_store_bf16(lanes, a);
     memcpy(p, lanes, (size_t)n * 2);
 }
+HL_SIMD hl_v hl_v_load_bf16(const uint16_t *p)
+{
+#if HL_ISA_AVX512
+    __m512i bits = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
+    return (hl_v)_mm512_slli_epi32(bits, 16);
+#elif HL_ISA_AVX2
+    __m256i bits = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
+    return (hl_v)_mm256_slli_epi32(bits, 16);
+#else
+    hl_vi bits;
+    for (int i = 0; i < HL_VL; i++) bits[i] = (int32_t)((uint32_t)p[i] << 16);
+    return (hl_v)bits;
+#endif
+}
+/* The other lanes are zero. */
+HL_SIMD hl_v hl_v_load_bf16_n(const uint16_t *p, int64_t n)
+{
+    uint16_t lanes[HL_VL] = {0};
+    for (int64_t i = 0; i < n; i++) lanes[i] = p[i];
+    return hl_v_load_bf16(lanes);
+}
 
 /* ---- float16 in memory ---- */
 

@@ -22,6 +22,7 @@ __all__ = [
 ]  # fmt: skip
 
 Row = dict[int, float]
+_MAX_SIZE = 2**24  # of a dim: each has a row of weights
 _DIMS = {"linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3}
 _MODES = ("nearest", "nearest-exact", "linear", "bilinear", "bicubic", "trilinear", "area")
 
@@ -178,6 +179,11 @@ def interpolate(
     x = lift_float(input, "interpolate")
     _check_mode(x, mode, align_corners, antialias)
     sizes, factors = _find_sizes(x, size, scale_factor, recompute_scale_factor)
+    if max(sizes) > _MAX_SIZE:
+        raise ShapeError(
+            f"interpolate: a dim may have up to {_MAX_SIZE} elements, got {max(sizes)} from input "
+            f"of shape {x.shape}"
+        )
     if mode == "area":
         return adaptive_mean(x, sizes)
     for d, (n, factor) in enumerate(zip(sizes, factors)):

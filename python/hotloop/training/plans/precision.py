@@ -187,8 +187,14 @@ def _could_gain(runtime: Runtime, rows: int) -> bool:
         return False  # emulated products are slower than float32's
     if runtime.has_own_memory:
         return True
-    shapes = [slot.owner.shape for slot in runtime.layout.trainable]
-    return rows >= _LARGE and any(len(s) >= 2 and min(s[:2]) >= _LARGE for s in shapes)
+    for slot in runtime.layout.trainable:
+        shape = slot.owner.shape
+        if len(shape) == 2 and min(rows, *shape) >= _LARGE:
+            return True
+        # A convolution's rows are pixels, and half as many columns do (csrc/ops/conv.c).
+        if len(shape) > 2 and 2 * shape[0] >= _LARGE and math.prod(shape[1:]) >= _LARGE:
+            return True
+    return False
 
 
 def choose(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hotloop.base.messages import counted, format_bytes, format_count
+from hotloop.data.split import Split
 from hotloop.training.plans.accelerator import name_device
 from hotloop.training.plans.precision import describe
 from hotloop.training.plans.steps import Steps
@@ -64,6 +65,7 @@ def describe_run(planner: Planner, log: str) -> str:
     facts += [
         ("model", f"{format_count(runtime.n_trainable)} parameters {again}".strip()),
         ("data", f"{rows} rows{home}, batch {data.batch_size}{parts}"),
+        *([("images", "bytes as float32, 0 to 255")] if _has_images_of_bytes(train) else []),
         ("loss", _describe_loss(planner.steps)),
         *([("metrics", functions)] if functions else []),
         ("optimizer", f"{optimizer.name} lr {config.lr:g}{decay}"),
@@ -79,6 +81,14 @@ def describe_run(planner: Planner, log: str) -> str:
     if config.accumulate_grad_batches > 1:
         facts.append(("accumulate", str(config.accumulate_grad_batches)))
     return header_lines(facts)
+
+
+def _has_images_of_bytes(split: Split) -> bool:
+    """Whether inputs are images of uint8, which enter forward as floats of the same values."""
+    return any(
+        field.name.startswith("x") and field.array.dtype == "uint8" and field.array.ndim > 3
+        for field in split.fields
+    )
 
 
 def _describe_loss(steps: Steps) -> str:

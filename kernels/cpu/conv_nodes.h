@@ -1,0 +1,275 @@
+/* The kernels of convolutions, written once for all types. A file that includes this gives first:
+ *
+ * TYPE           the GEMM core's type (gemm.h)
+ * DTYPE, ELEMENT that of x and the weight; bias and result are float32
+ * KERNEL(name)   a kernel's whole name
+ * KERNELS        the array of kernels
+ * NS_PER_MAC     a multiply-add on one core, ns, roughly
+ *
+ * Convolutions are products by the GEMM core: a row of A is a pixel of the result, a
+ * segment of it what a tap reads, the channels of a group. Weights are packed in the first phase,
+ * panels of all groups and classes of taps (taps.h); pixels are the rows of the second. Channels
+ * stand last.
+ *
+ * Few channels make short segments: they are copied side by side first, so that a row of A is one
+ * run. The results of a class that is not the only one do not lie evenly, and are copied to their
+ * places from a tile. */
+enum {
+    ROWS_MAX = 10 * HL_GEMM_ROWS_BEST, /* pixels of a block of pointers */
+    POINTER_BYTES = 64 * 1024,         /* that a block's pointers take, roughly */
+    FEW_CHANNELS = 16                  /* a run of fewer is copied */
+};
+
+/* Of packing a number, on one core, ns, roughly. */
+static const double NS_PER_NUMBER = 0.5;
+
+typedef struct conv_state {
+    hl_taps taps;
+    int64_t groups, in, out; /* channels of a group, of the source and of the result */
+    int64_t words, run;      /* of a tap in a packed weight, and the channels that are so many */
+    int64_t channels;        /* of the result */
+    int64_t n_panels;        /* of a group's packed weight */
+    int64_t n_rows;          /* of a block of pointers */
+    bool copies;             /* the runs of a row side by side */
+    bool by_lines;           /* lines of the kernel at once */
+    int32_t bias, result;    /* numbers in args; bias 0: none */
+    /* Elements between weights of neighbouring taps, channels of the source and of the result, and
+     * groups. */
+    int64_t k_stride, n_stride, group_stride;
+    /* Offsets of parts of a thread's scratch. */
+    size_t zeros, places, pointers, rows, tile, gemm, thread_bytes;
+} conv_state;
+
+static size_t take(size_t *used, size_t bytes)
+{
+    size_t at = *used;
+    *used += (bytes + HL_ALIGN - 1) / HL_ALIGN * HL_ALIGN;
+    return at;
+}
+
+static hl_gemm make_gemm(const conv_state *s, int64_t n_taps)
+{
+    bool is_run = s->copies || n_taps == 0; /* no taps: an empty run */
+    int64_t n_segments = is_run ? 1 : n_taps, k = is_run ? n_taps * s->run : s->in;
+    return (hl_gemm){.type = TYPE,
+                     .n = s->out,
+                     .k = k,
+                     .a_row = k,
+                     .a_col = 1,
+                     .n_segments = n_segments,
+                     .ld_segments = s->n_rows,
+                     .b_rows = n_taps * s->words,
+                     .ldc = s->channels,
+                     .first = true,
+                     .last = true,
+                     .epilogue.alpha = 1};
+}
+
+static conv_state make_state(const hl_graph *graph, const hl_node *node)
+{
+    hl_conv conv = hl_conv_of(graph, node);
+    bool transposed = node->op == HL_OP_CONV_TRANSPOSE;
+    conv_state s = {.taps = hl_taps_make(&conv, transposed),
+                    .groups = conv.groups,
+                    .in = (transposed ? conv.O : conv.C) / conv.groups,
+                    .out = (transposed ? conv.C : conv.O) / conv.groups,
+                    .channels = transposed ? conv.C : conv.O,
+                    .bias = node->n_in > 2 ? 2 : 0,
+                    .result = node->n_in};
+    int64_t n_taps = s.taps.n_taps;
+    s.words = hl_gemm_count_rows(TYPE, 1, s.in);
+    s.run = s.words * (int64_t)(sizeof(hl_gemm_word) / sizeof(ELEMENT));
+    s.n_panels = hl_gemm_panels(s.out);
+    s.n_rows = POINTER_BYTES / (n_taps * (int64_t)sizeof(void *)) / HL_GEMM_ROWS_BEST;
+    s.n_rows = hl_cpu_min(hl_cpu_max(s.n_rows, 1) * HL_GEMM_ROWS_BEST, ROWS_MAX);
+    s.copies = s.in < FEW_CHANNELS;
+    s.by_lines = s.copies && s.groups == 1 && s.run == s.in && hl_taps_are_runs(&s.taps);
+    s.k_stride = transposed ? s.out * n_taps : n_taps;
+    s.n_stride = transposed ? n_taps : s.in * n_taps;
+    s.group_stride = s.in * s.out * n_taps;
+    hl_gemm largest = make_gemm(&s, n_taps);
+    s.zeros = take(&s.thread_bytes, (size_t)s.taps.channels * sizeof(ELEMENT));
+    s.places = take(&s.thread_bytes, hl_taps_places_bytes(&s.taps));
+    s.pointers = take(&s.thread_bytes, (size_t)(n_taps * s.n_rows) * sizeof(void *));
+    if (s.copies)
+        s.rows = take(&s.thread_bytes, (size_t)(n_taps * s.run * s.n_rows) * sizeof(ELEMENT));
+    s.gemm = take(&s.thread_bytes, hl_gemm_scratch_bytes(&largest));
+    if (s.taps.n_classes > 1)
+        s.tile = take(&s.thread_bytes, (size_t)(s.n_rows * s.out) * sizeof(float));
+    return s;
+}
+
+static bool takes(const hl_graph *graph, const hl_node *node, hl_reason *out_why_not)
+{
+    for (int i = 0; i < node->n_in; i++) {
+        hl_dtype dtype = hl_node_in_type(graph, node, i)->dtype;
+        if (dtype == (i < 2 ? DTYPE : HL_DTYPE_F32)) continue;
+        hl_reason_set(out_why_not, "needs %s, got %s", hl_dtype_name(DTYPE), hl_dtype_name(dtype));
+        return false;
+    }
+    if (hl_node_out_type(graph, node, 0)->dtype == HL_DTYPE_F32) return true;
+    hl_reason_set(out_why_not, "gives float32");
+    return false;
+}
+
+static hl_status query_conv(hl_device *device, const hl_graph *graph, hl_node_id id,
+                            hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    (void)device;
+    const hl_node *node = &graph->nodes[id];
+    if (!takes(graph, node, out_why_not)) return HL_ERROR_CONFIG;
+    out_req->deterministic = true;
+    if (!hl_conv_attrs(node)->channels_last) {
+        out_req->order = hl_order_channels(hl_graph_shape(graph, node->in[0])->rank, true);
+        return HL_OK;
+    }
+    conv_state s = make_state(graph, node);
+    int64_t per_panel = s.words * HL_GEMM_PANEL;
+    out_req->scratch_bytes =
+        (size_t)(s.groups * s.n_panels * per_panel * s.taps.n_taps) * sizeof(hl_gemm_word);
+    out_req->thread_scratch_bytes = s.thread_bytes;
+    out_req->rows = hl_cpu_max(s.groups * s.n_panels * s.taps.n_classes, 1);
+    out_req->grain = 1;
+    out_req->row_cost = NS_PER_NUMBER * (double)(per_panel * s.taps.n_taps);
+    out_req->n_phases = 2;
+    out_req->phase_rows = hl_cpu_max(s.taps.n_rows, 1);
+    out_req->phase_row_cost =
+        NS_PER_MAC * (double)s.channels * (double)(s.in * s.taps.n_taps) / s.taps.n_classes;
+    return HL_OK;
+}
+
+static hl_status prepare_conv(hl_device *device, const hl_graph *graph, hl_node_id id,
+                              hl_kernel_state *out_state)
+{
+    (void)device;
+    conv_state s = make_state(graph, &graph->nodes[id]);
+    return hl_cpu_give_state(&s, sizeof s, out_state);
+}
+
+/* ---- weights --------------------------------------------------------------------------------- */
+
+/* Where the packed weight of a group and a class begins. */
+static hl_gemm_word *find_packed(const conv_state *s, void *scratch, int64_t group,
+                                 const hl_taps_class *class)
+{
+    int64_t per_tap = s->n_panels * s->words * HL_GEMM_PANEL;
+    return (hl_gemm_word *)scratch + (group * s->taps.n_taps + class->first_tap) * per_tap;
+}
+
+/* One panel of a group's taps of a class. Taps that are not all of the kernel's are packed one by
+ * one: they do not lie evenly. */
+static void pack_panel(const conv_state *s, const ELEMENT *weight, int64_t group,
+                       const hl_taps_class *class, int64_t panel, void *scratch)
+{
+    int64_t col = panel * HL_GEMM_PANEL, per_tap = s->words * HL_GEMM_PANEL;
+    bool is_even = s->taps.n_classes == 1;
+    hl_gemm_b b = {.type = TYPE,
+                   .dtype = DTYPE,
+                   .n_segments = is_even ? class->n_taps : 1,
+                   .k = s->in,
+                   .n = hl_cpu_min(s->out - col, HL_GEMM_PANEL),
+                   .segment_stride = s->taps.transposed ? -1 : 1,
+                   .k_stride = s->k_stride,
+                   .n_stride = s->n_stride};
+    hl_gemm_word *to = find_packed(s, scratch, group, class) + panel * class->n_taps * per_tap;
+    const ELEMENT *from = weight + group * s->group_stride + col * s->n_stride;
+    for (int64_t t = 0; t < class->n_taps; t += b.n_segments) {
+        b.at = from + hl_taps_place(&s->taps, class, t);
+        hl_gemm_pack(&b, 0, 1, to + t * per_tap);
+    }
+}
+
+static void pack_panels(const conv_state *s, void *const *args, int64_t begin, int64_t end,
+                        void *scratch)
+{
+    int64_t per_class = s->groups * s->n_panels;
+    end = hl_cpu_min(end, per_class * s->taps.n_classes);
+    for (int64_t i = begin; i < end; i++)
+        pack_panel(s, args[1], i % per_class / s->n_panels, &s->taps.classes[i / per_class],
+                   i % s->n_panels, scratch);
+}
+
+/* ---- pixels ---------------------------------------------------------------------------------- */
+
+/* The runs of a group side by side, row by row, each of them of whole words. */
+static void copy_rows(const conv_state *s, const void **pointers, int64_t n_taps, int64_t n,
+                      int64_t first_channel, ELEMENT *to)
+{
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t t = 0; t < n_taps; t++) {
+            const ELEMENT *from = (const ELEMENT *)pointers[t * s->n_rows + i] + first_channel;
+            for (int64_t c = 0; c < s->in; c++) *to++ = from[c];
+            for (int64_t c = s->in; c < s->run; c++) *to++ = 0;
+        }
+}
+
+/* Rows [row, row + n) of a class. */
+static void run_rows(const conv_state *s, const hl_taps_class *class, int64_t row, int64_t n,
+                     void *const *args, void *scratch, unsigned char *own)
+{
+    const void **pointers = (const void **)(own + s->pointers);
+    float *result = args[s->result], *tile = (float *)(own + s->tile);
+    const float *bias = s->bias ? args[s->bias] : NULL;
+    bool is_only = s->taps.n_classes == 1;
+    hl_gemm gemm = make_gemm(s, class->n_taps);
+    if (!s->by_lines)
+        hl_taps_point(&s->taps, class, row, n, args[0], sizeof(ELEMENT), own + s->zeros,
+                      (int64_t *)(own + s->places), pointers, s->n_rows);
+    for (int64_t g = 0; g < s->groups; g++) {
+        gemm.b = find_packed(s, scratch, g, class);
+        gemm.epilogue.bias = bias ? bias + g * s->out : NULL;
+        gemm.c = is_only ? result + row * s->channels + g * s->out : tile;
+        gemm.ldc = is_only ? s->channels : s->out;
+        gemm.segment_offset = g * s->in;
+        gemm.segments = s->copies || class->n_taps == 0 ? NULL : pointers;
+        if (!gemm.segments) gemm.a = own + s->rows;
+        if (s->by_lines) {
+            int64_t n_lines = class->n_taps / s->taps.window.kernel[s->taps.window.n - 1];
+            hl_taps_copy_lines(&s->taps, row, n, 0, n_lines, args[0], sizeof(ELEMENT),
+                               own + s->rows);
+        } else if (!gemm.segments) {
+            copy_rows(s, pointers, class->n_taps, n, g * s->in, (ELEMENT *)(own + s->rows));
+        }
+        hl_gemm_run(&gemm, 0, n, 0, gemm.n, own + s->gemm);
+        for (int64_t i = 0; i < n && !is_only; i++) {
+            int64_t place = hl_taps_result(&s->taps, class, row + i);
+            memcpy(result + place * s->channels + g * s->out, tile + i * s->out,
+                   (size_t)s->out * sizeof(float));
+        }
+    }
+}
+
+static void run_pixels(const conv_state *s, void *const *args, int64_t begin, int64_t end,
+                       const hl_launch *launch)
+{
+    unsigned char *own = launch->thread_scratch;
+    end = hl_cpu_min(end, s->taps.n_rows);
+    if (begin < end) memset(own + s->zeros, 0, (size_t)s->taps.channels * sizeof(ELEMENT));
+    while (begin < end) {
+        const hl_taps_class *class = hl_taps_find(&s->taps, begin);
+        int64_t row = begin - class->first_row;
+        int64_t n = hl_cpu_min(hl_cpu_min(end - begin, class->n_rows - row), s->n_rows);
+        run_rows(s, class, row, n, args, launch->scratch, own);
+        begin += n;
+    }
+}
+
+static void run_conv(const hl_kernel_state *state, void *const *args, int64_t begin, int64_t end,
+                     const hl_launch *launch)
+{
+    if (launch->phase == 0)
+        pack_panels(state->impl, args, begin, end, launch->scratch);
+    else
+        run_pixels(state->impl, args, begin, end, launch);
+}
+
+#define CONV(OP, text)                                                                             \
+    {.op = HL_OP_##OP,                                                                             \
+     .name = KERNEL(text),                                                                         \
+     .query = query_conv,                                                                          \
+     .prepare = prepare_conv,                                                                      \
+     .block = run_conv}
+static const hl_kernel conv = CONV(CONV, "conv");
+static const hl_kernel transpose = CONV(CONV_TRANSPOSE, "conv_transpose");
+
+const hl_kernel *const KERNELS[] = {&conv, &transpose, NULL};

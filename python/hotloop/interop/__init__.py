@@ -1,0 +1,1 @@
+"""Files that other libraries write, read without running what is in them."""

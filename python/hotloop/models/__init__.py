@@ -1,0 +1,28 @@
+"""Models of images: structure and names are those of their origin, whose weights they load.
+
+>>> from hotloop import models
+>>> model = models.resnet18(num_classes=10)
+>>> sum(p.numel() for p in model.parameters())
+11181642
+
+``weights=`` takes a local file of the origin's weights, safetensors or what ``torch.save`` wrote;
+nothing is downloaded.
+"""
+
+from hotloop.models.convnext import convnext_base as convnext_base
+from hotloop.models.convnext import convnext_small as convnext_small
+from hotloop.models.convnext import convnext_tiny as convnext_tiny
+from hotloop.models.efficientnet import efficientnet_b0 as efficientnet_b0
+from hotloop.models.mobilenet import mobilenet_v3_large as mobilenet_v3_large
+from hotloop.models.mobilenet import mobilenet_v3_small as mobilenet_v3_small
+from hotloop.models.resnet import resnet18 as resnet18
+from hotloop.models.resnet import resnet34 as resnet34
+from hotloop.models.resnet import resnet50 as resnet50
+from hotloop.models.resnet import resnet101 as resnet101
+from hotloop.models.resnet import resnet_cifar as resnet_cifar
+from hotloop.models.unet import unet as unet
+
+__all__ = [
+    "convnext_base", "convnext_small", "convnext_tiny", "efficientnet_b0", "mobilenet_v3_large",
+    "mobilenet_v3_small", "resnet101", "resnet18", "resnet34", "resnet50", "resnet_cifar", "unet",
+]  # fmt: skip

@@ -1,0 +1,82 @@
+"""Convolutions in bfloat16 under mixed precision, and their gradients, on every instruction set.
+
+Operands are bfloat16 numbers, so that casting them rounds nothing: results are those of float64 but
+for float32's sums."""
+
+import numpy as np
+import pytest
+from hotloop import _core
+from ops.cases_conv import Shape, conv, taps, transpose
+from ops.harness import Array
+
+CASES = [
+    Shape("dense", 2, 16, 24, (9, 10), (3, 3), before=(1, 1), after=(1, 1)),
+    Shape("odd-channels", 1, 5, 7, (8, 8), (3, 3), before=(1, 1), after=(1, 1)),
+    Shape("stem", 2, 3, 33, (17, 16), (7, 7), (2, 2), before=(3, 3), after=(3, 3)),
+    Shape("pointwise", 2, 32, 40, (9, 9), (1, 1)),
+    Shape("strides", 2, 6, 10, (9, 11), (3, 2), (2, 3), before=(1, 0), after=(0, 1)),
+    Shape("dilation", 2, 17, 3, (9, 9), (3, 3), dilation=(2, 2), before=(2, 2), after=(2, 2)),
+    Shape("groups", 2, 32, 32, (9, 9), (3, 3), (2, 2), before=(1, 1), after=(1, 1), groups=2),
+    Shape("line", 2, 8, 9, (31,), (5,), before=(2,), after=(2,)),
+    Shape("cube", 1, 4, 6, (5, 6, 7), (3, 2, 3), before=(1, 0, 1), after=(1, 1, 1)),
+    Shape("depthwise", 2, 35, 35, (12, 21), (7, 7), before=(3, 3), after=(3, 3), groups=35),
+    Shape("depthwise-s2", 2, 20, 20, (12, 13), (3, 3), (2, 2), before=(1, 1), groups=20),
+]
+
+
+def round_to_bf16(x: Array) -> Array:
+    bits = np.asarray(x, "float32").view("uint32")
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype("uint32").view("float32")
+
+
+def weight_gradient(s: Shape, x: Array, dy: Array) -> Array:
+    x = np.pad(x, [(0, 0), (0, 0), *zip(s.before, s.after)])
+    out = np.zeros(s.weight)
+    rows = dy.reshape(s.n, s.groups, s.o // s.groups, -1)
+    for at, read in taps(s, x):
+        read = read.reshape(s.n, s.groups, s.c // s.groups, -1)
+        part = np.einsum("ngop,ngcp->goc", rows, read)
+        out[(..., *at)] = part.reshape(s.o, s.c // s.groups)
+    return out
+
+
+@pytest.mark.parametrize("isa", _core.cpu_info()["isa"])
+@pytest.mark.parametrize("s", CASES, ids=lambda s: s.name)
+def test_of_bfloat16(s: Shape, isa: str) -> None:
+    rng = np.random.default_rng(0)
+    shapes = ((s.n, s.c, *s.size), s.weight, (s.n, s.o, *s.of_results))
+    x, w, dy = (round_to_bf16(rng.standard_normal(shape)) for shape in shapes)
+    bias = rng.standard_normal(s.o).astype("float32")
+    graph = _core.Graph()
+    ids = [graph.input(n, "float32", a.shape) for n, a in zip("xwbd", (x, w, bias, dy))]
+    (y,) = graph.add("conv", ids[:3], **s.attrs)
+    (product,) = graph.add("mul", [y, ids[3]])
+    (total,) = graph.add("sum", [product])
+    for value in (y, *graph.backward(total, ids[:2])):
+        graph.output(value)
+    device = _core.Device("cpu", 0, 2, isa)
+    plan = _core.Plan(_core.Session(device), graph, compute_dtype="bfloat16")
+    results = []
+    for n_threads in (2, 1):
+        device = _core.Device("cpu", 0, n_threads, isa)
+        plan = _core.Plan(_core.Session(device), graph, compute_dtype="bfloat16")
+        for i, array in enumerate((x, w, bias, dy)):
+            plan.input(i, array)
+        plan.run(1)
+        results.append([plan.output(i) for i in range(3)])
+    if isa == "avx512bf16":
+        assert ".avx512bf16" in str(plan) or s.groups == s.c
+        assert "unfold" not in str(plan)
+    for a, b in zip(*results):
+        np.testing.assert_array_equal(a, b)
+    wide = [a.astype("float64") for a in (x, w, dy)]
+    wants = (
+        conv(s)(*wide[:2], bias.astype("float64")),
+        transpose(s)(wide[2], wide[1]),
+        weight_gradient(s, wide[0], wide[2]),
+    )
+    terms = (s.c // s.groups * np.prod(s.kernel), s.o // s.groups * np.prod(s.kernel),
+             s.n * np.prod(s.of_results))  # fmt: skip
+    for got, want, k in zip(results[0], wants, terms):
+        magnitude = abs(want).max() + np.sqrt(k)
+        assert abs(got - want).max() <= (k + 2) * 2.0**-24 * 4 * magnitude
