@@ -10,6 +10,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 STAMP := $(VENV)/.stamp
 TORCH ?= torch==2.13.0
+TORCHVISION ?= torchvision==0.28.0
 PLATFORM ?= manylinux_2_34_$(shell uname -m)
 # Extra arguments for pytest: make test ARGS="-k softmax -x"; ARGS="-n0 --pdb": in one process.
 ARGS ?=
@@ -70,13 +71,16 @@ $(STAMP)-plot $(STAMP)-style $(STAMP)-types $(STAMP)-docs $(STAMP)-wheel: $(STAM
 	@$(PIP) install --no-build-isolation -e '.[$*]'
 	@touch $@
 
+# The models of the zoo are compared with their origins; neither may bring another torch.
 $(STAMP)-torch: | $(STAMP)-venv
 	@$(PIP) install $(TORCH)
+	@$(PIP) install pillow pyyaml huggingface_hub safetensors
+	@$(PIP) install --no-deps $(TORCHVISION) timm==1.0.31
 	@touch $@
 
 # What users may have beside hotloop.
 $(STAMP)-extras: | $(STAMP)-venv
-	@$(PIP) install pandas polars matplotlib
+	@$(PIP) install pandas polars matplotlib pillow
 	@touch $@
 
 # A rival for the matrix products; never a dependency.

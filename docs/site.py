@@ -92,6 +92,13 @@ _FAMILIES: dict[str, tuple[str, str, str, list[str]]] = {
         "hotloop.nn.init",
         [],
     ),
+    "models": (
+        "Models of images",
+        "For anyone who starts from a known model: `from hotloop import models`. `weights=` takes "
+        "a local file of the origin's weights; nothing is downloaded.",
+        "hotloop.models",
+        [],
+    ),
     "tensors": (
         "Tensors",
         "For anyone who writes `forward`: `hl.` functions over tensors, most of them also methods "

@@ -3,7 +3,7 @@
 Needs Pillow (`pip install pillow`) and the images as files, `train/<class>/*.jpg` and
 `test/<class>/*.jpg`, in a folder that is given on the command line:
 
-    python examples/04_cifar10.py cifar10
+    python examples/04_cifar10.py cifar10 [epochs]
 """
 
 import sys
@@ -80,14 +80,14 @@ if __name__ == "__main__":
     if len(sys.argv) < 2:
         sys.exit(__doc__)
     begin = time.perf_counter()
-    folder = Path(sys.argv[1])
+    folder, epochs = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 11
     X, y, names = read_images(folder / "train")
     X_test, y_test, _ = read_images(folder / "test")
     data = hl.DataModule.from_arrays(
         X, y, val=0, test=(X_test, y_test), batch_size=128, classes=names
     )
     result = hl.train(
-        Net(), data, max_epochs=11, lr=4e-3, weight_decay=0.05, scheduler="one_cycle",
+        Net(), data, max_epochs=epochs, lr=4e-3, weight_decay=0.05, scheduler="one_cycle",
         label_smoothing=0.1,
     )  # fmt: skip
     scores = hl.evaluate(result, data, split="test")

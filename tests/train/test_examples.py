@@ -7,9 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from needs import take_library
 
 ROOT = Path(__file__).resolve().parents[2]
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+PHOTOGRAPHS = ROOT / "examples" / "04_cifar10.py"  # needs images
+EXAMPLES = sorted(set((ROOT / "examples").glob("*.py")) - {PHOTOGRAPHS})
 
 
 def run(code: list[str], folder: Path) -> str:
@@ -29,6 +31,28 @@ def test_there_are_examples() -> None:
 def test_example(path: Path, tmp_path: Path) -> None:
     assert run([str(path)], tmp_path)
     assert os.listdir(tmp_path) == [] or os.listdir(tmp_path) == ["runs"]
+
+
+@pytest.mark.extra
+def test_photographs(tmp_path: Path) -> None:
+    """On a few images of one colour a class, as files."""
+    image = take_library("PIL.Image")
+    for split, count in (("train", 12), ("test", 2)):
+        for label in range(10):
+            folder = tmp_path / "images" / split / f"class{label}"
+            folder.mkdir(parents=True)
+            for i in range(count):
+                colour = (25 * label, 255 - 25 * label, 8 * i)
+                image.new("RGB", (32, 32), colour).save(folder / f"{i}.jpg")
+    (tmp_path / "here").mkdir()
+    text = run([str(PHOTOGRAPHS), str(tmp_path / "images"), "1"], tmp_path / "here")
+    assert re.search(r"'accuracy': [\d.]+.* s in all", text)
+    assert (
+        "python examples/04_cifar10.py"
+        in subprocess.run(
+            [sys.executable, str(PHOTOGRAPHS)], capture_output=True, text=True, check=False
+        ).stderr
+    )
 
 
 def test_regression_leaves_only_the_noise(tmp_path: Path) -> None:
