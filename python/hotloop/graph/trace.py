@@ -19,7 +19,7 @@ import math
 import pickle
 import random
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, TypeVar
 
@@ -152,6 +152,7 @@ class Trace:
         self._control: int | None = None
         self._scope: list[str] = []
         self._watched: dict[int, list[Any]] = {}
+        self._batch: set[int] = set()
         self._detached = 0
         self._tokens: list[Any] = []
         self._contents: list[tuple[str, int, object]] = []
@@ -272,6 +273,16 @@ class Trace:
         base = f"{self._scope[-1] if self._scope else ''}.{kind}"
         n = self._streams[base] = self._streams.get(base, -1) + 1
         return f"{base}.{n}"
+
+    # ---- the batch
+
+    def note_batch(self, tensors: Iterable[Tensor]) -> None:
+        """Notes what has a row for each sample, before the model sees it."""
+        self._batch.update(tensor.id_in(self) for tensor in tensors)
+
+    def is_of_batch(self, tensor: Tensor) -> bool:
+        """Whether a tensor is one that :meth:`note_batch` was given."""
+        return tensor.id_in(self) in self._batch
 
     # ---- scope and gradient
 

@@ -200,6 +200,7 @@ def trace_forward(
                     mean, std = values[known.fields[i][0]]
                     tensor = (tensor - trace.const(mean)) / trace.const(std)
         tensors.append(tensor)
+    trace.note_batch(tensors)
     x = unflatten(tensors, spec)
     seen: list[Any] = []
     if path is not None:

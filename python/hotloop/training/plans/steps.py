@@ -197,7 +197,9 @@ class Steps:
     # ---- one batch
 
     def _batch(self, trace: Trace, split: Split, rows: int) -> dict[str, Any]:
-        return nest_fields(gather_batch(trace, split, rows, self._transforms))
+        fields = gather_batch(trace, split, rows, self._transforms)
+        trace.note_batch(fields.values())
+        return nest_fields(fields)
 
     def _make(self, batch: dict[str, Any]) -> Made:
         """The losses of a batch, by training_step or from forward's output."""
