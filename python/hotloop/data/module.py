@@ -174,9 +174,9 @@ class DataModule:
         y : array_like, optional
             ``(N,)`` integers, bools or strings: classes; integers are ids from 0, strings are
             numbered in sorted order and kept as names. Floats of any shape: values. A 2-d array
-            of 0 and 1: one yes-or-no question per column. Other integers ``(N, ...)``: a class id
-            at each position, -100 where none counts. A dict or tuple of arrays: several targets,
-            each of a kind of its own.
+            of 0 and 1: one yes-or-no question per column. Other integers and strings ``(N, ...)``:
+            a class at each position, -100 or None where none counts. A dict or tuple of arrays:
+            several targets, each of a kind of its own.
         val, test : float, int, tuple or array, optional
             A fraction of all rows, a number of rows, row numbers, a mask, or data of its own:
             ``(X, y)`` or ``(X, y, weight)``. None, 0 and 0.0: no such split.
