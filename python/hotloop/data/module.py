@@ -19,7 +19,7 @@ from hotloop.base.messages import warn
 from hotloop.base.rules import either, flag, reject, whole
 from hotloop.base.suggest import name_missing
 from hotloop.data.arrays import pick_columns
-from hotloop.data.checks import check_labels, check_values, check_weights
+from hotloop.data.checks import blocks, check_labels, check_values, check_weights
 from hotloop.data.described import describe_all, describe_line
 from hotloop.data.options import read_classes, read_standardize, refuse_options
 from hotloop.data.partition import divide_rows, read_groups
@@ -571,9 +571,11 @@ class DataModule:
         if known is None or known.n_classes is None:
             kind = self.target_kind if known is None else known.kind
             raise ConfigError(f"class_counts: needs class targets, got {kind} targets")
-        ids, rows = self._field("train", target).array, self._splits["train"].rows
-        ids = (ids if rows is None else ids[rows]).reshape(-1).astype(np.int64)
-        counts = np.bincount(ids[ids >= 0], minlength=known.n_classes)
+        counts = np.zeros(known.n_classes, np.int64)
+        field, rows = self._field("train", target), self._splits["train"].rows
+        for _, values in blocks(field, rows, "counting the classes of"):
+            ids = values[values >= 0].astype(np.int64)
+            counts += np.bincount(ids, minlength=known.n_classes)
         return [int(count) for count in counts]
 
     def example_inputs(self) -> list[tuple[str, tuple[int, ...]]]:
