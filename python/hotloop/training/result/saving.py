@@ -43,7 +43,7 @@ from hotloop.training.plans.accelerator import (
     take_autotune_cache,
 )
 from hotloop.training.plans.fitted import Fitted, PredictOnly, exclusive, fitted_of
-from hotloop.training.plans.runtime import Runtime
+from hotloop.training.plans.runtime import Runtime, run_whole
 from hotloop.training.plans.target_scale import scale_of
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -420,7 +420,7 @@ class Recorded:
                 padded[:n] = array
                 array = padded
             self.plan.input(i, array)
-        self.plan.run(1, 1e9)
+        run_whole(self.plan)
         outputs = [self.plan.output(i) for i in range(self._n_outputs)]
         for output in outputs:
             if output.shape[:1] != (self.batch,):
