@@ -536,7 +536,7 @@ def load(path: str | os.PathLike[str]) -> LoadedModel:
     if "hotloop" not in metadata:
         raise CheckpointError(
             f"load: {path} was not written by hotloop; build the module and "
-            "load_state_dict(safetensors.numpy.load_file(path))"
+            "load_state_dict(hl.read_weights(path))"
         )
     try:
         described = json.loads(metadata["hotloop"])
@@ -566,4 +566,10 @@ def read_safetensors(path: str) -> tuple[dict[str, Array], dict[str, str]]:
             names = file.keys()
             return {name: file.get_tensor(name) for name in names}, file.metadata() or {}
     except (SafetensorError, OSError, ValueError, TypeError) as error:
-        raise CheckpointError(f"load: {path} cannot be read: {error}") from error
+        hint = ""
+        if not path.endswith(".safetensors") and os.path.isfile(path):
+            hint = (
+                "; it takes what result.save wrote. For weights of torch.save build the module and "
+                "load_state_dict(hl.read_weights(path))"
+            )
+        raise CheckpointError(f"load: {path} cannot be read: {error}{hint}") from error
