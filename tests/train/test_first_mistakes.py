@@ -232,7 +232,10 @@ def test_save_of_what_is_no_model(tmp_path) -> None:
         (lambda: nn.DataParallel, "one device in this version"),
         (lambda: F.reluu, "hotloop.nn.functional.* no attribute 'reluu'; did you mean 'relu'"),
         (lambda: F.scaled_dot_product_attention, r"F.softmax\(q @ k.mT \* scale, -1\) @ v"),
-        (lambda: mlp().device, r"write model.cuda\(\) or TrainingConfig\(accelerator"),
+        (
+            lambda: mlp().device,
+            r"write TrainingConfig\(accelerator=...\), and leave .to\(device\) out",
+        ),
         (lambda: mlp().trainer, r"TrainingConfig\(callbacks=\[...\]\)"),
         (lambda: mlp().current_epoch, "hl.scalar"),
     ],

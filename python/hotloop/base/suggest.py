@@ -54,7 +54,7 @@ _FUNCTIONS = {
     "classes": "result.classes of what hl.train returned",
     "classes_": "result.classes of what hl.train returned",
     "summary": "print(model)",
-    "device": "model.cuda() or TrainingConfig(accelerator=...); arrays stay on the host",
+    "device": "TrainingConfig(accelerator=...), and leave .to(device) out",
     "trainer": "callbacks, which get the run: TrainingConfig(callbacks=[...])",
     "current_epoch": "hl.scalar(name, schedule), a number that moves with the steps",
     "global_step": "hl.scalar(name, schedule), a number that moves with the steps",
