@@ -285,3 +285,17 @@ def test_a_residual_that_dies_is_whole_until_it_is_added(stack: tuple[int, ...],
     got, text = run(build, shapes, True)
     assert ".pointwise" not in text
     np.testing.assert_array_equal(got[0], want[0])
+
+
+@pytest.mark.parametrize("s", CONVOLUTIONS, ids=lambda s: s.name)
+def test_a_residual_of_a_convolution_that_dies(s: Shape) -> None:
+    """In its place where no sum goes into the result piece by piece."""
+
+    def build(graph: _core.Graph, ids: dict[str, int]) -> list[int]:
+        r = add(graph, "softmax", ids["r"])
+        return [add(graph, "add", add(graph, "conv", ids["x"], ids["w"], **s.attrs), r)]
+
+    want, _ = run(build, operands(s, False), False)
+    got, text = run(build, operands(s, False), True)
+    assert ".pointwise" not in text
+    np.testing.assert_array_equal(got[0], want[0])
