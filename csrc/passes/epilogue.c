@@ -130,7 +130,7 @@ static bool is_named(const epilogue_state *s, const hl_node *node)
 {
     const hl_kernel *const *list = s->device->ops->kernels(s->device, node->op);
     for (; list && *list; list++)
-        if (hl_fusion_find(node, (*list)->fusions) >= 0) return true;
+        if (hl_fusion_find(s->graph, node, (*list)->fusions) >= 0) return true;
     return false;
 }
 
@@ -149,6 +149,7 @@ static hl_status try_attempt(epilogue_state *s, attempt *a, bool *out_taken)
     const hl_kernel *own, *kernel;
     hl_kernel_req req;
     hl_id first;
+    node.in = a->in, node.n_in = a->n_in;
     node.program = a->fusion.epilogue;
     memcpy(node.prologue, a->fusion.prologue, sizeof node.prologue);
     *out_taken = false;
@@ -234,11 +235,16 @@ static hl_status emit_value(epilogue_state *s, hl_id value, hl_id x, uint8_t *ou
             s->has_dropped = true;
             return emit_value(s, node->in[0], x, out_reg);
         }
-        for (int32_t i = 0; i < node->n_in; i++) HL_TRY(emit_value(s, node->in[i], x, &reg[i]));
+        /* What is made of x first: so operands are loaded in the order of the text. */
+        for (int made = 1; made >= 0; made--)
+            for (int32_t i = 0; i < node->n_in; i++)
+                if (comes_from(graph, node->in[i], x, MAX_CHAIN) == made)
+                    HL_TRY(emit_value(s, node->in[i], x, &reg[i]));
         return hl_emit_node(&s->emitter, node, reg, out_reg);
     }
-    int64_t n = hl_shape_numel(hl_graph_shape(graph, value));
-    if (n != 1 && n != hl_shape_numel(shape)) return refuse(s);
+    const hl_shape *own = hl_graph_shape(graph, value);
+    int64_t n = hl_shape_numel(own);
+    if (n != 1 && n != hl_shape_numel(shape) && !hl_fusion_is_columns(own, shape)) return refuse(s);
     /* Loading widens. */
     return hl_emit_load(&s->emitter, hl_rewrite_narrow(graph, value), out_reg);
 }

@@ -32,7 +32,8 @@ typedef struct conv_state {
     int64_t n_rows;          /* of a block of pointers */
     bool copies;             /* the runs of a row side by side */
     bool by_lines;           /* lines of the kernel at once */
-    int32_t bias, result;    /* numbers in args; bias 0: none */
+    hl_epilogue epilogue;
+    int32_t result; /* number in args */
     /* Elements between weights of neighbouring taps, channels of the source and of the result, and
      * groups. */
     int64_t k_stride, n_stride, group_stride;
@@ -74,7 +75,7 @@ static conv_state make_state(const hl_graph *graph, const hl_node *node)
                     .in = (transposed ? conv.O : conv.C) / conv.groups,
                     .out = (transposed ? conv.C : conv.O) / conv.groups,
                     .channels = transposed ? conv.C : conv.O,
-                    .bias = node->n_in > 2 ? 2 : 0,
+                    .epilogue = hl_epilogue_make(graph, node),
                     .result = node->n_in};
     int64_t n_taps = s.taps.n_taps;
     s.words = hl_gemm_count_rows(TYPE, 1, s.in);
@@ -97,6 +98,19 @@ static conv_state make_state(const hl_graph *graph, const hl_node *node)
     if (s.taps.n_classes > 1)
         s.tile = take(&s.thread_bytes, (size_t)(s.n_rows * s.out) * sizeof(float));
     return s;
+}
+
+/* The residual of results in another order than memory's would have to be brought into it. */
+static hl_status require_epilogue(const hl_graph *graph, const hl_node *node, const conv_state *s,
+                                  hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    hl_gemm gemm = make_gemm(s, s->taps.n_taps);
+    HL_TRY(hl_epilogue_require(graph, node, &s->epilogue, out_why_not));
+    if (!s->epilogue.residual) return HL_OK;
+    if (s->taps.n_classes > 1)
+        return hl_reason_set(out_why_not, "needs no residual with strides");
+    if (hl_gemm_is_one_block(&gemm)) out_req->in_place[0] = (uint64_t)1 << s->epilogue.residual;
+    return HL_OK;
 }
 
 static bool takes(const hl_graph *graph, const hl_node *node, hl_reason *out_why_not)
@@ -135,7 +149,7 @@ static hl_status query_conv(hl_device *device, const hl_graph *graph, hl_node_id
     out_req->phase_rows = hl_cpu_max(s.taps.n_rows, 1);
     out_req->phase_row_cost =
         NS_PER_MAC * (double)s.channels * (double)(s.in * s.taps.n_taps) / s.taps.n_classes;
-    return HL_OK;
+    return require_epilogue(graph, node, &s, out_req, out_why_not);
 }
 
 static hl_status prepare_conv(hl_device *device, const hl_graph *graph, hl_node_id id,
@@ -209,7 +223,6 @@ static void run_rows(const conv_state *s, const hl_taps_class *class, int64_t ro
 {
     const void **pointers = (const void **)(own + s->pointers);
     float *result = args[s->result], *tile = (float *)(own + s->tile);
-    const float *bias = s->bias ? args[s->bias] : NULL;
     bool is_only = s->taps.n_classes == 1;
     hl_gemm gemm = make_gemm(s, class->n_taps);
     if (!s->by_lines)
@@ -217,7 +230,8 @@ static void run_rows(const conv_state *s, const hl_taps_class *class, int64_t ro
                       (int64_t *)(own + s->places), pointers, s->n_rows);
     for (int64_t g = 0; g < s->groups; g++) {
         gemm.b = find_packed(s, scratch, g, class);
-        gemm.epilogue.bias = bias ? bias + g * s->out : NULL;
+        gemm.epilogue = hl_epilogue_steps(&s->epilogue, args, s->channels);
+        hl_epilogue_move(&gemm.epilogue, row, g * s->out);
         gemm.c = is_only ? result + row * s->channels + g * s->out : tile;
         gemm.ldc = is_only ? s->channels : s->out;
         gemm.segment_offset = g * s->in;
@@ -266,6 +280,7 @@ static void run_conv(const hl_kernel_state *state, void *const *args, int64_t be
 #define CONV(OP, text)                                                                             \
     {.op = HL_OP_##OP,                                                                             \
      .name = KERNEL(text),                                                                         \
+     .fusions = hl_epilogue_texts,                                                                 \
      .query = query_conv,                                                                          \
      .prepare = prepare_conv,                                                                      \
      .block = run_conv}

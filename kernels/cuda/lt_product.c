@@ -207,7 +207,7 @@ static bool check_aux(const hl_graph *graph, const hl_node *node, const lt_epilo
 static bool set_epilogue(const hl_graph *graph, const hl_node *node, hl_lt_product *p,
                          hl_reason *out_why_not)
 {
-    const lt_epilogue *epilogue = &lt_epilogues[hl_fusion_find(node, hl_lt_fusions)];
+    const lt_epilogue *epilogue = &lt_epilogues[hl_fusion_find(graph, node, hl_lt_fusions)];
     bool has_bias = hl_node_anchor_in(node) > 2;
     p->epilogue = has_bias ? epilogue->biased : epilogue->bare;
     p->bare = has_bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;

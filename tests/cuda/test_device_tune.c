@@ -217,7 +217,7 @@ static void count_nodes(const hl_plan *plan, outcome *out)
         out->by_library += strstr(plan->instrs[s].kernel->name, "cublaslt") != NULL;
         out->anchors += node->op == HL_OP_MATMUL && hl_node_is_anchor(node);
         char text[HL_FUSION_TEXT];
-        hl_fusion_format(node, text);
+        hl_fusion_format(plan->graph, node, text);
         out->masks += strcmp(text, "relu(x), gt(x, 0)") == 0;
     }
 }
@@ -543,7 +543,7 @@ static void test_found_while_planning(void)
         for (int32_t s = 0; s < t.plan->schedule.n_tasks; s++) {
             const hl_instr *instr = &t.plan->instrs[s];
             char text[HL_FUSION_TEXT];
-            hl_fusion_format(&t.plan->graph->nodes[instr->node], text);
+            hl_fusion_format(t.plan->graph, &t.plan->graph->nodes[instr->node], text);
             if (strcmp(text, "relu(x), gt(x, 0)") == 0)
                 f.product = ((hl_lt_state *)instr->state.impl)->work.product;
         }

@@ -23,6 +23,7 @@ __all__ = ["blocks", "check_labels", "check_values", "check_weights", "place", "
 
 _BLOCK = 2**20  # elements that are looked at at a time
 _LARGEST = float(np.finfo(np.float32).max)
+_MOST_NAMED = 10  # columns in a message
 
 
 Look: TypeAlias = Callable[[str, int, int], None]
@@ -107,6 +108,7 @@ def check_values(field: Field, rows: npt.NDArray[np.int64] | None) -> bool:
         return True
     first: tuple[str, float] | None = None
     n_values = n_rows = 0
+    in_column = np.zeros(array.shape[1] if array.ndim == 2 else 0, np.bool_)
     for numbers, values in blocks(field, rows, "checking"):
         bad = ~(np.abs(values) <= _LARGEST) if is_float64 else ~np.isfinite(values)
         if not bad.any():
@@ -117,10 +119,13 @@ def check_values(field: Field, rows: npt.NDArray[np.int64] | None) -> bool:
             first = where, float(values[index])
         n_values += int(bad.sum())
         n_rows += int(bad.reshape(len(bad), -1).any(axis=1).sum())
+        if array.ndim == 2:
+            in_column |= bad.any(axis=0)
     if first is None:
         return False  # they are in rows of another split
     where, value = first
-    more = f" ({n_values:,} such values in {n_rows:,} rows)" if n_values > 1 else ""
+    more = f" ({n_values:,} such values in {n_rows:,} rows" if n_values > 1 else ""
+    more += f"{_named(field, np.flatnonzero(in_column))})" if more else ""
     if np.isfinite(value):
         raise DataError(
             f"{field.label}: values must fit float32 (up to {_LARGEST:.3g}), got {value:g} in "
@@ -130,6 +135,15 @@ def check_values(field: Field, rows: npt.NDArray[np.int64] | None) -> bool:
         f"{field.label}: must be finite, got {value} in {where}{more}; drop or fill these rows, or "
         "write allow_nonfinite=True to train on them"
     )
+
+
+def _named(field: Field, columns: npt.NDArray[np.int64]) -> str:
+    """The columns of such values, where they are several: `` of columns 'age', 'size'``."""
+    if len(columns) < 2:
+        return ""
+    names = [repr(field.columns[i]) if field.columns else str(i) for i in columns[:_MOST_NAMED]]
+    more = f" and {len(columns) - len(names):,} more" if len(columns) > len(names) else ""
+    return f" of columns {', '.join(names)}{more}"
 
 
 def _exceeds(array: npt.NDArray[Any]) -> bool:
