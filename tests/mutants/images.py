@@ -1,6 +1,6 @@
 """Mutants of what models of images stand on: windows, convolutions, pooling, layouts, weights."""
 
-from mutants.mutant import Mutant, c, cuda, header, host, python
+from mutants.mutant import Mutant, c, cuda, host, python
 
 _CPU, _CUDA, _OPS = "kernels/cpu/", "kernels/cuda/", "csrc/ops/"
 _F = "python/hotloop/nn/functional/"
@@ -15,14 +15,14 @@ _TAPS = [
         _CPU + "taps.h",
         "(remainder + stride - w->before[d] % stride) % stride;",
         "(remainder + w->before[d]) % stride;",
-        header("test_cpu_windows"),
+        c("test_cpu_windows"),
     ),
     Mutant(
         "class-skips-taps-where-stride-and-dilation-divide",
         _CPU + "taps.h",
         "line->step = stride / hl_taps_gcd(stride, w->dilation[d]);",
         "line->step = stride;",
-        header("test_cpu_windows"),
+        c("test_cpu_windows"),
     ),
     Mutant(
         "taps-read-behind-the-source",
