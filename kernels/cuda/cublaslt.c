@@ -30,6 +30,11 @@ hl_status hl_cublaslt_check(const hl_cublaslt *lt, cublasStatus_t status, const 
  * may be there tomorrow. */
 static hl_status open_library(hl_cuda_device *device, hl_cublaslt *lt)
 {
+    if (hl_cuda_device_gpu(&device->base)) {
+        hl_text_copy(lt->why_not, sizeof lt->why_not,
+                     "cuBLASLt chooses on the GPU, got a description");
+        return HL_OK;
+    }
     hl_library_found found;
     hl_library_search search = {device->library_roots, device->driver.version};
     hl_library_find(&hl_library_cublaslt, &search, &found);

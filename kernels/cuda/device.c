@@ -100,6 +100,11 @@ const hl_cuda_driver *hl_cuda_device_driver(const hl_device *device)
     return &((const hl_cuda_device *)device)->driver;
 }
 
+const hl_cuda_gpu *hl_cuda_device_gpu(const hl_device *device)
+{
+    return ((const hl_cuda_device *)device)->gpu;
+}
+
 CUstream hl_cuda_stream_handle(const hl_device *device, const hl_stream *stream)
 {
     return stream ? stream->handle : ((const hl_cuda_device *)device)->stream.handle;

@@ -4,6 +4,7 @@
 #define HL_KERNELS_CUDA_INTERNAL_H
 
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/gpus.h"
 #include "kernels/cuda/nvrtc.h"
 
 struct hl_stream {
@@ -32,6 +33,7 @@ typedef struct hl_cuda_compiler {
 typedef struct hl_cuda_device {
     hl_device base;
     hl_cuda_driver driver;
+    const hl_cuda_gpu *gpu; /* that it is the description of; NULL: it is a GPU */
     hl_cuda_facts facts;
     CUdevice ordinal;
     CUcontext context;    /* the primary one, shared with whoever else is in the process */

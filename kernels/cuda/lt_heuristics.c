@@ -41,10 +41,15 @@ static hl_status set_preference(const hl_cublaslt *lt, cublasLtMatmulPreference_
         "a preference");
 }
 
+size_t hl_lt_workspace_bytes(const hl_device *device)
+{
+    return hl_cuda_device_facts(device)->arch >= 90 ? WORKSPACE_SM90 : WORKSPACE;
+}
+
 static hl_status fill_preference(const hl_device *device, const hl_cublaslt *lt,
                                  const hl_lt_product *p, cublasLtMatmulPreference_t preference)
 {
-    uint64_t workspace = hl_cuda_device_facts(device)->arch >= 90 ? WORKSPACE_SM90 : WORKSPACE;
+    uint64_t workspace = hl_lt_workspace_bytes(device);
     uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     const cublasLtMatmulPreferenceAttributes_t attributes[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
