@@ -4,7 +4,8 @@
  * An array is seen as (O,N,I): the reduced axes, which must stand together, are N. With I = 1 a
  * group is a row; else I groups lie side by side and are reduced together, a chunk of columns at a
  * time. Work is cut along O, or along I where there is no O. Moments over leading axes, the batch
- * norm's, are the exception: they are cut along N, each grain of rows giving a partial (moments.h). */
+ * norm's, are the exception: they are cut along N, each grain of rows giving a partial (moments.h).
+ */
 #include "kernels/cpu/moments.h"
 #include "kernels/cpu/pointwise_chunk.h"
 

@@ -1,9 +1,10 @@
 /* Convolutions by cuDNN, their gradients, and pointwise work behind them.
  *
- * Channels that do not stand last are asked for. cuDNN's plans (dnn_plans.h) say whether it can, how,
- * and with how much workspace. It reads weights in the order (O,kernel,C/groups), hotloop keeps
- * torch's (O,C/groups,kernel): where the two differ a transposition by way of scratch stands before
- * the convolution, or behind it where it makes the weight's gradient, which is then widened too.
+ * Channels that do not stand last are asked for. cuDNN's plans (dnn_plans.h) say whether it can,
+ * how, and with how much workspace. It reads weights in the order (O,kernel,C/groups), hotloop
+ * keeps torch's (O,C/groups,kernel): where the two differ a transposition by way of scratch stands
+ * before the convolution, or behind it where it makes the weight's gradient, which is then widened
+ * too.
  *
  * Before the first launch one plan is chosen (tune.c). That also loads the library's kernels, which
  * a capture forbids. Where none will do, the convolution is refused from then on (refusals.h) and
@@ -20,10 +21,11 @@ typedef struct conv_state {
     hl_tuned tuned; /* first */
     const hl_cudnn *dnn;
     hl_dnn_conv conv, bare;
-    const hl_dnn_plans *plans, *bare_plans; /* bare: without the node's programs; while it is tuned */
-    hl_kernel_state pack; /* the transposition; impl NULL: there is none */
-    int packed;                             /* which of the three tensors lies in scratch, or -1 */
-    size_t workspace, workspace_bytes;      /* in scratch, behind the packed weight */
+    const hl_dnn_plans *plans,
+        *bare_plans;                   /* bare: without the node's programs; while it is tuned */
+    hl_kernel_state pack;              /* the transposition; impl NULL: there is none */
+    int packed;                        /* which of the three tensors lies in scratch, or -1 */
+    size_t workspace, workspace_bytes; /* in scratch, behind the packed weight */
 } conv_state;
 
 /* ---- query, prepare -------------------------------------------------------------------------- */
@@ -54,8 +56,8 @@ static hl_status begin_state(hl_device *device, const hl_graph *graph, hl_node_i
     tuned->n_algos = state->plans->n;
     state->packed = hl_dnn_conv_packed(&state->conv);
     if (state->packed >= 0 || state->conv.activation)
-        state->workspace = (size_t)hl_round_up(hl_dnn_conv_weight_bytes(&state->conv),
-                                               (int64_t)device->alignment);
+        state->workspace =
+            (size_t)hl_round_up(hl_dnn_conv_weight_bytes(&state->conv), (int64_t)device->alignment);
     state->workspace_bytes = find_workspace(state->plans);
     return HL_OK;
 }
@@ -94,12 +96,11 @@ static void call_pack(hl_cuda_calls *calls, const conv_state *state)
                      .O = B, .M = M, .N = N);
         return;
     }
-    HL_CUDA_CALL(calls, transpose, type == CUDNN_DATA_FLOAT ? "4" : "2",
-                 hl_cuda_shape_blocks(calls->device,
-                                      B * ((M + tile - 1) / tile) * ((N + tile - 1) / tile),
-                                      HL_CUDA_TRANSPOSE_THREADS),
-                 .at = {is_result ? scratch : weight, is_result ? weight : scratch}, .B = B, .M = M,
-                 .N = N);
+    HL_CUDA_CALL(
+        calls, transpose, type == CUDNN_DATA_FLOAT ? "4" : "2",
+        hl_cuda_shape_blocks(calls->device, B * ((M + tile - 1) / tile) * ((N + tile - 1) / tile),
+                             HL_CUDA_TRANSPOSE_THREADS),
+        .at = {is_result ? scratch : weight, is_result ? weight : scratch}, .B = B, .M = M, .N = N);
 }
 
 static hl_status prepare_conv(hl_device *device, const hl_graph *graph, hl_node_id id,
@@ -208,12 +209,12 @@ static hl_status fill_nan(const conv_state *state, const hl_tuned_place *place)
     hl_device *device = state->tuned.device;
     const hl_cuda_driver *driver = hl_cuda_device_driver(device);
     HL_TRY(hl_cuda_enter(device));
-    hl_status status = hl_cuda_check(
-        device,
-        driver->cuMemsetD8Async((CUdeviceptr)(uintptr_t)place->launch->scratch, 0xFF,
-                                (size_t)hl_dnn_conv_weight_bytes(&state->conv),
-                                hl_cuda_stream_handle(device, place->stream)),
-        "filling a weight");
+    hl_status status =
+        hl_cuda_check(device,
+                      driver->cuMemsetD8Async((CUdeviceptr)(uintptr_t)place->launch->scratch, 0xFF,
+                                              (size_t)hl_dnn_conv_weight_bytes(&state->conv),
+                                              hl_cuda_stream_handle(device, place->stream)),
+                      "filling a weight");
     hl_cuda_leave(device);
     return status;
 }
@@ -276,10 +277,8 @@ static void end_bare(hl_tuned *tuned)
     ((conv_state *)tuned)->bare_plans = NULL;
 }
 
-static const hl_tuned_ops tuned_ops = {.launch = launch_tuned,
-                                       .name = name_plan,
-                                       .begin_bare = begin_bare,
-                                       .end_bare = end_bare};
+static const hl_tuned_ops tuned_ops = {
+    .launch = launch_tuned, .name = name_plan, .begin_bare = begin_bare, .end_bare = end_bare};
 
 #define CONV(OP, text)                                                                             \
     {.op = HL_OP_##OP,                                                                             \

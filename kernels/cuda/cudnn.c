@@ -160,7 +160,8 @@ cudnnBackendDescriptor_t hl_cudnn_desc_make(hl_cudnn_descs *descs,
         hl_cudnn_note(descs, CUDNN_STATUS_NOT_SUPPORTED, "so many descriptors");
         return NULL;
     }
-    hl_cudnn_note(descs, descs->dnn->call.cudnnBackendCreateDescriptor(type, &desc), "a descriptor");
+    hl_cudnn_note(descs, descs->dnn->call.cudnnBackendCreateDescriptor(type, &desc),
+                  "a descriptor");
     if (descs->status != CUDNN_STATUS_SUCCESS) return NULL;
     descs->made[descs->n++] = desc;
     return desc;
@@ -172,7 +173,7 @@ void hl_cudnn_desc_set(hl_cudnn_descs *descs, cudnnBackendDescriptor_t desc,
 {
     if (descs->status != CUDNN_STATUS_SUCCESS) return;
     hl_cudnn_note(descs, descs->dnn->call.cudnnBackendSetAttribute(desc, name, type, n, values),
-         "an attribute");
+                  "an attribute");
 }
 
 void hl_cudnn_desc_link(hl_cudnn_descs *descs, cudnnBackendDescriptor_t desc,
@@ -187,9 +188,9 @@ int64_t hl_cudnn_desc_get(hl_cudnn_descs *descs, cudnnBackendDescriptor_t desc,
 {
     int64_t n = 0;
     if (descs->status != CUDNN_STATUS_SUCCESS) return 0;
-    hl_cudnn_note(descs,
-         descs->dnn->call.cudnnBackendGetAttribute(desc, name, type, n_asked, &n, out_values),
-         "reading an attribute");
+    hl_cudnn_note(
+        descs, descs->dnn->call.cudnnBackendGetAttribute(desc, name, type, n_asked, &n, out_values),
+        "reading an attribute");
     return descs->status == CUDNN_STATUS_SUCCESS ? n : 0;
 }
 
@@ -209,6 +210,5 @@ void hl_cudnn_desc_keep(hl_cudnn_descs *descs, cudnnBackendDescriptor_t desc)
 
 void hl_cudnn_descs_drop(hl_cudnn_descs *descs, int n)
 {
-    while (descs->n > n)
-        descs->dnn->call.cudnnBackendDestroyDescriptor(descs->made[--descs->n]);
+    while (descs->n > n) descs->dnn->call.cudnnBackendDestroyDescriptor(descs->made[--descs->n]);
 }

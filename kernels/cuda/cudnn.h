@@ -23,8 +23,8 @@ typedef struct hl_cudnn_calls {
 typedef struct hl_cudnn {
     hl_os_library library;
     hl_cudnn_calls call;
-    cudnnHandle_t handle;                  /* under its lock: a handle is one thread's at a time */
-    cudnnBackendDescriptor_t description;  /* in its place */
+    cudnnHandle_t handle;                 /* under its lock: a handle is one thread's at a time */
+    cudnnBackendDescriptor_t description; /* in its place */
     hl_mutex handle_lock;
     int version;
     char why_not[HL_REASON_BYTES]; /* neither: the sentence */
@@ -38,7 +38,8 @@ typedef struct hl_cudnn {
  * is found out once. */
 hl_status hl_cudnn_get(hl_device *device, const hl_cudnn **out_dnn, hl_reason *out_why_not);
 /* Before any such call: opens it for the GPU of this description (CUDNN_BACKEND_DEVICEPROP as JSON)
- * in place of the device's own. HL_ERROR_CONFIG and the reason: it cannot plan for that one here. */
+ * in place of the device's own. HL_ERROR_CONFIG and the reason: it cannot plan for that one here.
+ */
 hl_status hl_cudnn_describe(hl_device *device, const char *description, hl_reason *out_why_not);
 /* Gives back what it holds on the GPU, with the device's context current (not in a forked child);
  * then the rest. NULL is allowed. */
@@ -75,8 +76,7 @@ void hl_cudnn_desc_link(hl_cudnn_descs *descs, cudnnBackendDescriptor_t desc,
 int64_t hl_cudnn_desc_get(hl_cudnn_descs *descs, cudnnBackendDescriptor_t desc,
                           cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
                           int64_t n_asked, void *out_values);
-void hl_cudnn_desc_finalize(hl_cudnn_descs *descs, cudnnBackendDescriptor_t desc,
-                            const char *what);
+void hl_cudnn_desc_finalize(hl_cudnn_descs *descs, cudnnBackendDescriptor_t desc, const char *what);
 /* Takes it off the list: whoever keeps it destroys it. */
 void hl_cudnn_desc_keep(hl_cudnn_descs *descs, cudnnBackendDescriptor_t desc);
 /* Destroys those made since there were so many. */

@@ -13,14 +13,15 @@ enum { HL_DNN_STEPS = 4, HL_DNN_TENSORS = HL_DNN_BESIDE + HL_DNN_STEPS };
 /* Pointwise work behind the convolution. */
 typedef struct hl_dnn_step {
     cudnnPointwiseMode_t mode;
-    int arg;           /* number in args of what it reads; -1: nothing */
-    bool per_channel;  /* that is one number for each channel */
+    int arg;          /* number in args of what it reads; -1: nothing */
+    bool per_channel; /* that is one number for each channel */
     cudnnDataType_t type;
     uint32_t align;
 } hl_dnn_step;
 
 /* No pointers but to constants, so that equal convolutions have equal texts. Channels stand last;
- * the weight lies as (O,kernel,C/groups), which is torch's order where it has one tap or channel. */
+ * the weight lies as (O,kernel,C/groups), which is torch's order where it has one tap or channel.
+ */
 typedef struct hl_dnn_conv {
     hl_op op; /* CONV, CONV_TRANSPOSE or CONV_WEIGHT_GRAD */
     hl_conv conv;

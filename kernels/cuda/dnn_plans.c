@@ -49,12 +49,12 @@ static unsigned read_notes(hl_cudnn_descs *descs, cudnnBackendDescriptor_t engin
 static bool suits(hl_cudnn_descs *descs, const hl_dnn_conv *conv, bool deterministic,
                   cudnnBackendDescriptor_t engine)
 {
-    unsigned notes = read_notes(descs, engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
-                                CUDNN_TYPE_NUMERICAL_NOTE);
+    unsigned notes =
+        read_notes(descs, engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE);
     unsigned bad = 1u << CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION;
     if (conv->operand == CUDNN_DATA_FLOAT && !conv->tf32)
-        bad |= 1u << CUDNN_NUMERICAL_NOTE_TENSOR_CORE |
-               1u << CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS;
+        bad |=
+            1u << CUDNN_NUMERICAL_NOTE_TENSOR_CORE | 1u << CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS;
     if (deterministic) bad |= 1u << CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
     return !(notes & bad);
 }
@@ -250,8 +250,8 @@ static hl_status find_or_ask(hl_cudnn *dnn, const hl_dnn_conv *conv, const char 
     return status;
 }
 
-hl_status hl_dnn_plans_find(hl_device *base, const hl_dnn_conv *conv, bool deterministic,
-                            bool all, const hl_dnn_plans **out_plans, hl_reason *out_why_not)
+hl_status hl_dnn_plans_find(hl_device *base, const hl_dnn_conv *conv, bool deterministic, bool all,
+                            const hl_dnn_plans **out_plans, hl_reason *out_why_not)
 {
     hl_cuda_device *device = hl_cuda_of(base);
     hl_cudnn *dnn = device->cudnn;

@@ -1,4 +1,5 @@
-/* cuDNN's execution plans for a convolution: which, best first, and the workspace that each wants. */
+/* cuDNN's execution plans for a convolution: which, best first, and the workspace that each wants.
+ */
 #ifndef HL_KERNELS_CUDA_DNN_PLANS_H
 #define HL_KERNELS_CUDA_DNN_PLANS_H
 

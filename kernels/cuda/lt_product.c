@@ -162,7 +162,8 @@ static bool set_alignment(const hl_device *device, const hl_graph *graph, const 
     p->align_d = hl_cuda_alignment(device, graph, node->out);
     if (p->vector_arg >= 0)
         p->align_vector = hl_cuda_alignment(device, graph, value_at(node, p->vector_arg));
-    if (p->aux_arg >= 0) p->align_aux = hl_cuda_alignment(device, graph, value_at(node, p->aux_arg));
+    if (p->aux_arg >= 0)
+        p->align_aux = hl_cuda_alignment(device, graph, value_at(node, p->aux_arg));
     uint32_t least = p->vector_arg >= 0 ? p->align_vector : ALIGN_BESIDE;
     if (p->aux_arg >= 0 && p->align_aux < least) least = p->align_aux;
     if (least >= ALIGN_BESIDE) return true;

@@ -207,10 +207,8 @@ static void end_bare(hl_tuned *tuned)
     hl_lt_descs_deinit(state->lt, &state->bare.descs);
 }
 
-static const hl_tuned_ops tuned_ops = {.launch = launch_tuned,
-                                       .name = name_algo,
-                                       .begin_bare = begin_bare,
-                                       .end_bare = end_bare};
+static const hl_tuned_ops tuned_ops = {
+    .launch = launch_tuned, .name = name_algo, .begin_bare = begin_bare, .end_bare = end_bare};
 
 static const hl_kernel matmul = {.op = HL_OP_MATMUL,
                                  .name = "cuda.matmul.cublaslt",

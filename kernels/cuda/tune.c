@@ -147,8 +147,7 @@ static hl_status try_launch(const tuning *t, bool bare, int which, bool gives_na
                             hl_refusal *out_refusal)
 {
     bool refused;
-    hl_status status =
-        t->state->ops->launch(t->state, &t->place, bare, which, gives_nan, &refused);
+    hl_status status = t->state->ops->launch(t->state, &t->place, bare, which, gives_nan, &refused);
     *out_refusal = refused ? HL_REFUSAL_FAILS : HL_REFUSAL_NONE;
     if (!refused) return status;
     hl_log(HL_LOG_DEBUG, "algorithm %d of %s left out: %s", which,
@@ -416,8 +415,7 @@ hl_status hl_tuned_tune(const hl_kernel_state *kernel_state, void *const *args,
                         const hl_launch *launch, hl_stream *stream)
 {
     hl_tuned *state = kernel_state->impl;
-    tuning t = {
-        .state = state, .place = {args, launch, stream}, .until = hl_os_time_ns() + MAX_NS};
+    tuning t = {.state = state, .place = {args, launch, stream}, .until = hl_os_time_ns() + MAX_NS};
     HL_TRY(check_refusals(state));
     if (state->benchmark && (state->n_algos > 1 || state->problem.apart_bytes))
         return tune_measured(&t);
@@ -435,8 +433,8 @@ static int64_t count_bytes(const hl_graph *graph, hl_id id)
     return value->form ? value->form_bytes : (int64_t)hl_type_bytes(&value->type);
 }
 
-void hl_tuned_init(hl_device *device, const hl_graph *graph, hl_node_id id,
-                   const hl_tuned_ops *ops, hl_tuned *out_tuned)
+void hl_tuned_init(hl_device *device, const hl_graph *graph, hl_node_id id, const hl_tuned_ops *ops,
+                   hl_tuned *out_tuned)
 {
     const hl_node *node = &graph->nodes[id];
     *out_tuned = (hl_tuned){.ops = ops,

@@ -1,5 +1,5 @@
-/* Plans of the real cuDNN without a GPU: convolutions are read from standard input, a line each, and
- * planned for the GPU that a description says:
+/* Plans of the real cuDNN without a GPU: convolutions are read from standard input, a line each,
+ * and planned for the GPU that a description says:
  *
  *     check_cudnn DESCRIPTION.json ARCH STUB < convolutions
  *
@@ -63,7 +63,7 @@ static bool read_line(conv_line *l)
 
 static hl_dtype find_dtype(const char *name)
 {
-    return strcmp(name, "bf16") == 0 ? HL_DTYPE_BF16
+    return strcmp(name, "bf16") == 0  ? HL_DTYPE_BF16
            : strcmp(name, "f16") == 0 ? HL_DTYPE_F16
                                       : HL_DTYPE_F32;
 }
@@ -155,8 +155,9 @@ int main(int argc, char **argv)
                l.op, l.dtype, l.result, (long long)l.N, (long long)l.C, (long long)l.O,
                (long long)l.groups, (long long)l.in.at[0], (long long)l.kernel.at[0],
                (long long)l.stride.at[0], (long long)l.dilation.at[0], text,
-               status == HL_OK ? "yes" : status == HL_ERROR_CONFIG ? why_not.text
-                                                                   : hl_status_message(),
+               status == HL_OK             ? "yes"
+               : status == HL_ERROR_CONFIG ? why_not.text
+                                           : hl_status_message(),
                req.scratch_bytes);
         printf(", %.0f ms", 1e3 * (now() - begin));
         hl_dnn_conv conv;

@@ -1,7 +1,8 @@
 /* Holds kernels/cuda/driver.def and driver_types.h against NVIDIA's headers: compiles only if every
  * prototype and constant of ours is theirs, and every symbol is one that the oldest supported
  * driver has. With cublasLt.h (HL_CHECK_CUBLASLT) the same for cublaslt.def, with cudnn.h
- * (HL_CHECK_CUDNN) for cudnn.def, with nvrtc.h (HL_CHECK_NVRTC) for nvrtc.def. Nothing is linked. */
+ * (HL_CHECK_CUDNN) for cudnn.def, with nvrtc.h (HL_CHECK_NVRTC) for nvrtc.def. Nothing is linked.
+ */
 #include <cuda.h>
 #include <cudaTypedefs.h>
 #ifdef HL_CHECK_CUBLASLT

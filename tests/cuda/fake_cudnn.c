@@ -208,7 +208,8 @@ cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t opaque)
 typedef struct attribute_row {
     int desc, name, type, least, most;
 } attribute_row;
-#define LINK(desc, name) {CUDNN_BACKEND_##desc, CUDNN_ATTR_##name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, 1}
+#define LINK(desc, name)                                                                           \
+    {CUDNN_BACKEND_##desc, CUDNN_ATTR_##name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, 1}
 #define CONVOLUTION(kind, name, a, b, c)                                                           \
     LINK(OPERATION_CONVOLUTION_##kind##_DESCRIPTOR, OPERATION_CONVOLUTION_##name##_CONV_DESC),     \
         LINK(OPERATION_CONVOLUTION_##kind##_DESCRIPTOR, OPERATION_CONVOLUTION_##name##_##a),       \
@@ -216,8 +217,10 @@ typedef struct attribute_row {
         LINK(OPERATION_CONVOLUTION_##kind##_DESCRIPTOR, OPERATION_CONVOLUTION_##name##_##c),       \
         {CUDNN_BACKEND_OPERATION_CONVOLUTION_##kind##_DESCRIPTOR,                                  \
          CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_ALPHA, CUDNN_TYPE_FLOAT, 1, 1},                 \
-        {CUDNN_BACKEND_OPERATION_CONVOLUTION_##kind##_DESCRIPTOR,                                  \
-         CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_BETA, CUDNN_TYPE_FLOAT, 1, 1}
+    {                                                                                              \
+        CUDNN_BACKEND_OPERATION_CONVOLUTION_##kind##_DESCRIPTOR,                                   \
+            CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_BETA, CUDNN_TYPE_FLOAT, 1, 1                 \
+    }
 static const attribute_row attribute_rows[] = {
     {CUDNN_BACKEND_TENSOR_DESCRIPTOR, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, 1},
     {CUDNN_BACKEND_TENSOR_DESCRIPTOR, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, 5},
@@ -420,8 +423,8 @@ static cudnnStatus_t check_convolution(const operation *op)
         y->dim[1] % (x->dim[1] / w->dim[1]))
         return complain("channels that do not fit");
     for (int64_t d = 0; d < g->n; d++) {
-        int64_t reach = x->dim[d + 2] + g->before[d] + g->after[d] -
-                        g->dilation[d] * (w->dim[d + 2] - 1) - 1;
+        int64_t reach =
+            x->dim[d + 2] + g->before[d] + g->after[d] - g->dilation[d] * (w->dim[d + 2] - 1) - 1;
         if (reach < 0 || reach / g->stride[d] + 1 != y->dim[d + 2])
             return complain("a result of another size than the geometry gives");
     }
@@ -580,8 +583,8 @@ static cudnnStatus_t finalize_heuristics(desc *d)
 
 static cudnnStatus_t finalize_plan(desc *d)
 {
-    const desc *configuration = read_link(d, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
-                                          CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+    const desc *configuration =
+        read_link(d, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
     if (!configuration || !find(d, CUDNN_ATTR_EXECUTION_PLAN_HANDLE))
         return complain("a plan without an engine or a handle");
     d->as.graph = configuration->as.graph;
@@ -868,8 +871,7 @@ static cudnnStatus_t find_tensor(const tensor *t, const desc *pack, void **out_a
                     *pointers = find(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
     int64_t n = 1;
     for (int64_t i = 0; i < ids->n; i++)
-        if (((const int64_t *)ids->data)[i] == t->id)
-            *out_at = ((void *const *)pointers->data)[i];
+        if (((const int64_t *)ids->data)[i] == t->id) *out_at = ((void *const *)pointers->data)[i];
     for (int64_t d = 0; d < t->rank; d++) n += (t->dim[d] - 1) * t->stride[d];
     if (!*out_at || !driver.is_device(*out_at, (size_t)n * bytes_of(t->type)))
         return complain("a tensor that is not in the GPU's memory");
@@ -895,8 +897,7 @@ static cudnnStatus_t find_workspace(job *j, const desc *pack)
     j->workspace = *(void *const *)find(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE)->data;
     j->workspace_bytes = engine_table[j->engine].workspace;
     if (!j->workspace_bytes) return CUDNN_STATUS_SUCCESS;
-    if ((uintptr_t)j->workspace % 16 ||
-        !driver.is_device(j->workspace, (size_t)j->workspace_bytes))
+    if ((uintptr_t)j->workspace % 16 || !driver.is_device(j->workspace, (size_t)j->workspace_bytes))
         return complain("a workspace that is not in the GPU's memory, or not aligned");
     return CUDNN_STATUS_SUCCESS;
 }

@@ -15,11 +15,11 @@
 
 enum { HL_FAKE_DNN_ENGINES = 11 };
 typedef struct hl_fake_dnn_config {
-    bool is_silent;    /* no handle: cudnnCreate fails */
-    bool has_no_steps; /* heuristics know no engine for pointwise steps */
-    bool runs_nothing; /* every engine refuses when it runs */
-    bool drops_nan;    /* relu makes 0 of a NaN */
-    unsigned varying;  /* bit i: engine i cuts sums elsewhere each time it runs */
+    bool is_silent;                 /* no handle: cudnnCreate fails */
+    bool has_no_steps;              /* heuristics know no engine for pointwise steps */
+    bool runs_nothing;              /* every engine refuses when it runs */
+    bool drops_nan;                 /* relu makes 0 of a NaN */
+    unsigned varying;               /* bit i: engine i cuts sums elsewhere each time it runs */
     double ms[HL_FAKE_DNN_ENGINES]; /* that each engine takes; 0: what the table says */
     double step_ms;                 /* that pointwise steps take longer */
 } hl_fake_dnn_config;

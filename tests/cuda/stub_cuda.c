@@ -32,7 +32,8 @@ static int dummy;
     X(cuLinkAddData)                                                                               \
     X(cuLinkComplete)                                                                              \
     X(cuLinkCreate)                                                                                \
-    X(cuLinkDestroy) X(cuStreamGetCtx) X(cuStreamGetGreenCtx) X(cuTensorMapEncodeIm2col) X(cuTensorMapEncodeTiled)
+    X(cuLinkDestroy)                                                                               \
+    X(cuStreamGetCtx) X(cuStreamGetGreenCtx) X(cuTensorMapEncodeIm2col) X(cuTensorMapEncodeTiled)
 
 #define HANDLE(name)                                                                               \
     int name(void **out_handle)                                                                    \
