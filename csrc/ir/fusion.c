@@ -151,8 +151,7 @@ static void put_register(text_out *out, const text_program *text, int reg)
     int n = hl_pw_operands(op);
     if (!out->room) return; /* an expression can be much longer than its code */
     bool is_symmetric = op == HL_PW_ADD || op == HL_PW_MUL;
-    if (is_symmetric && !is_made_of_first(program, instr->a) &&
-        is_made_of_first(program, instr->b))
+    if (is_symmetric && !is_made_of_first(program, instr->a) && is_made_of_first(program, instr->b))
         operand[0] = instr->b, operand[1] = instr->a;
     if (op == HL_PW_LOAD) {
         put_load(out, text, instr->in);
@@ -172,18 +171,20 @@ static void put_register(text_out *out, const text_program *text, int reg)
 
 static void put_program(text_out *out, const text_program *text)
 {
+    static const char *const statistics[] = {
+        [HL_PW_SUM] = "sum", [HL_PW_MEAN] = "mean", [HL_PW_VARIANCE] = "var"};
+    static const char *const groups[] = {[HL_PW_SUM_ROWS] = "_rows",
+                                         [HL_PW_SUM_COLS] = "_cols",
+                                         [HL_PW_SUM_ALL] = "",
+                                         [HL_PW_SUM_OUTER] = "_outer",
+                                         [HL_PW_SUM_MIDDLE] = "_middle",
+                                         [HL_PW_SUM_OUTER | HL_PW_SUM_INNER] = "_outer_inner",
+                                         [HL_PW_SUM_MIDDLE | HL_PW_SUM_INNER] = "_middle_inner"};
     const hl_program *program = text->program;
-    static const char *const sums[] = {[HL_PW_FULL] = "",
-                                       [HL_PW_SUM_ROWS] = "sum_rows(",
-                                       [HL_PW_SUM_COLS] = "sum_cols(",
-                                       [HL_PW_SUM_ALL] = "sum(",
-                                       [HL_PW_SUM_OUTER] = "sum_outer(",
-                                       [HL_PW_SUM_MIDDLE] = "sum_middle(",
-                                       [HL_PW_SUM_OUTER | HL_PW_SUM_INNER] = "sum_outer_inner(",
-                                       [HL_PW_SUM_MIDDLE | HL_PW_SUM_INNER] = "sum_middle_inner("};
     for (int32_t j = 0; j < program->n_out; j++) {
         int which = program->out[j].sums & HL_PW_SUM_ALL;
-        put_text(out, "%s%s", j ? ", " : "", sums[which]);
+        if (j) put_text(out, ", ");
+        if (which) put_text(out, "%s%s(", statistics[program->out[j].statistic], groups[which]);
         put_register(out, text, program->out[j].reg);
         if (which) put_text(out, ")");
     }

@@ -17,6 +17,8 @@
  *     add(x, y)                  y, z, w: further operands, in the order in which they are loaded
  *     mul(x, columns(y))         of y one element for each column, the last dim of the program
  *     sum_rows(where(y, x, 0))   a sum over all dims but those of the program's columns
+ *     x, mean_rows(x), var_rows(x)
+ *                                the same dims, mean and variance of the population
  *     a: x, sum_rows(x)          a prologue of operand 0 (b: of operand 1), x being the operand
  *     relu(x); a: x, sum_rows(x) both
  *

@@ -17,29 +17,34 @@
     alone, "relu(" text ")", "gelu(" text ")", "add(" text ", " next ")",                          \
         "relu(add(" text ", " next "))", "gelu(add(" text ", " next "))"
 #define HL_SCALED "mul(x, columns(y))"
-static const char *const hl_epilogue_texts[] = {
-    HL_EPILOGUES("", "x", "y"),
-    HL_EPILOGUES("add(x, columns(y))", "add(x, columns(y))", "z"),
-    HL_EPILOGUES(HL_SCALED, HL_SCALED, "z"),
-    HL_EPILOGUES("add(" HL_SCALED ", columns(z))", "add(" HL_SCALED ", columns(z))", "w"),
-    NULL,
-};
+#define HL_EPILOGUES_ALL                                                                           \
+    HL_EPILOGUES("", "x", "y"), HL_EPILOGUES("add(x, columns(y))", "add(x, columns(y))", "z"),     \
+        HL_EPILOGUES(HL_SCALED, HL_SCALED, "z"),                                                   \
+        HL_EPILOGUES("add(" HL_SCALED ", columns(z))", "add(" HL_SCALED ", columns(z))", "w")
+static const char *const hl_epilogue_texts[] __attribute__((unused)) = {HL_EPILOGUES_ALL, NULL};
+/* Of kernels that give the moments of their columns, too. */
+enum { HL_EPILOGUE_MOMENTS = 24 };
+static const char *const hl_epilogue_moments_texts[] = {
+    HL_EPILOGUES_ALL, [HL_EPILOGUE_MOMENTS] = "x, mean_rows(x), var_rows(x)", NULL};
 static const hl_gemm_activation hl_epilogue_activations[] = {HL_GEMM_NONE, HL_GEMM_RELU,
                                                              HL_GEMM_GELU};
 
 /* Operands by number in args; 0: there is none. */
 typedef struct hl_epilogue {
     int32_t scale, shift, residual;
+    bool has_moments; /* results 1 and 2 */
     hl_gemm_activation activation;
 } hl_epilogue;
 
 /* Of a node whose operand 2, where it has one, is its bias. */
 static inline hl_epilogue hl_epilogue_make(const hl_graph *graph, const hl_node *node)
 {
-    int form = hl_fusion_find(graph, node, hl_epilogue_texts), columns = form / 6;
+    int form = hl_fusion_find(graph, node, hl_epilogue_moments_texts), columns = form / 6;
     int32_t next = hl_node_epilogue_in(node);
-    hl_epilogue e = {.activation = hl_epilogue_activations[form % 3]};
+    hl_epilogue e = {.has_moments = form == HL_EPILOGUE_MOMENTS};
     if (hl_node_anchor_in(node) > 2) e.shift = 2;
+    if (e.has_moments) return e;
+    e.activation = hl_epilogue_activations[form % 3];
     if (columns & 2) e.scale = next++;
     if (columns & 1) e.shift = next++;
     if (form / 3 % 2) e.residual = next;
@@ -53,8 +58,8 @@ static inline hl_status hl_epilogue_require(const hl_graph *graph, const hl_node
     bool has_bias = hl_node_anchor_in(node) > 2;
     if (has_bias && (e->scale || e->shift != 2))
         return hl_reason_set(out_why_not, "needs no bias before a scale or another shift");
-    if (e->residual && !hl_type_equal(hl_node_in_type(graph, node, e->residual),
-                                      hl_node_out_type(graph, node, 0)))
+    if (e->residual &&
+        !hl_type_equal(hl_node_in_type(graph, node, e->residual), hl_node_out_type(graph, node, 0)))
         return hl_reason_set(out_why_not, "needs a residual of the result's type");
     return HL_OK;
 }

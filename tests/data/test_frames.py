@@ -135,6 +135,12 @@ def test_all_columns_that_are_no_numbers_are_named(make) -> None:
         hl.predict(result, wrong[["age", "size", "who"]])
 
 
+def test_columns_of_names_are_several_targets(make) -> None:
+    rule = r"^y: each column of names is a target of its own, got the columns kind, price; give "
+    with pytest.raises(hl.DataError, match=rule):
+        hl.DataModule.from_pandas(make(COLUMNS), ["kind", "price"])
+
+
 def test_all_columns_of_a_dict_that_are_no_numbers_are_named() -> None:
     dates = np.arange("2020-01-01", "2020-03-01", dtype="datetime64[D]")
     columns = {"age": COLUMNS["age"], "kind": COLUMNS["kind"], "when": dates}

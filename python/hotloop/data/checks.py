@@ -19,7 +19,16 @@ from hotloop import _core
 from hotloop.data.split import Field
 from hotloop.errors import DataError
 
-__all__ = ["blocks", "check_labels", "check_values", "check_weights", "place", "watched"]
+__all__ = [
+    "are_in_range",
+    "blocks",
+    "check_labels",
+    "check_values",
+    "check_weights",
+    "place",
+    "report",
+    "watched",
+]
 
 _BLOCK = 2**20  # elements that are looked at at a time
 _LARGEST = float(np.finfo(np.float32).max)
@@ -48,6 +57,21 @@ def watched(look: Look) -> Iterator[None]:
         _look.reset(token)
 
 
+def report(what: str, done: int, total: int) -> None:
+    """Tells who watches how far a look is.
+
+    Parameters
+    ----------
+    what : str
+        "checking X".
+    done, total : int
+        Bytes.
+    """
+    look = _look.get()
+    if look is not None:
+        look(what, done, total)
+
+
 def blocks(
     field: Field, rows: npt.NDArray[np.int64] | None, what: str
 ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[Any]]]:
@@ -62,13 +86,13 @@ def blocks(
     what : str
         Before the array's name, for who watches: "checking".
     """
-    array, look = field.array, _look.get()
+    array = field.array
     n = len(array) if rows is None else len(rows)
     step = max(1, _BLOCK // max(1, array[:1].size))
     for begin in range(0, n, step):
         end = min(begin + step, n)
-        if look is not None and begin:
-            look(f"{what} {field.label}", begin * array[:1].nbytes, n * array[:1].nbytes)
+        if begin:
+            report(f"{what} {field.label}", begin * array[:1].nbytes, n * array[:1].nbytes)
         if rows is None:
             yield np.arange(begin, end), array[begin:end]
         else:
@@ -171,6 +195,14 @@ def check_weights(field: Field, rows: npt.NDArray[np.int64] | None, split: str) 
         raise DataError(f"{field.label}: all weights of the {split} rows are 0; give some a weight")
 
 
+def are_in_range(field: Field, low: int, high: int) -> bool:
+    """Whether all integers of an array, of whatever split, are in [low, high)."""
+    return all(
+        _core.check_range(values, low, high) is None
+        for _, values in blocks(field, None, "checking")
+    )
+
+
 def check_labels(
     field: Field,
     rows: npt.NDArray[np.int64] | None,
@@ -187,7 +219,7 @@ def check_labels(
     array = field.array
     if array.dtype.kind == "b" and n_classes >= 2:
         return
-    if array.dtype.kind != "b" and _core.check_range(array, 0, n_classes) is None:
+    if array.dtype.kind != "b" and are_in_range(field, 0, n_classes):
         return
     for numbers, values in blocks(field, rows, "checking"):
         bad = ((values < 0) | (values >= n_classes)) & (values != ignored)
