@@ -86,3 +86,10 @@ def test_odd_sizes() -> None:
     """U-Net gives a class for each pixel of an image of any size."""
     assert models.unet()(images(1, 37)).shape == (1, 2, 37, 37)
     assert models.unet(bilinear=True)(images(1, 37)).shape == (1, 2, 37, 37)
+
+
+@pytest.mark.parametrize("weights", ["DEFAULT", "IMAGENET1K_V1", 3])
+def test_weights_are_files(weights) -> None:
+    rule = r"weights: must be the path of a local file, .*; nothing is downloaded: torch.save\("
+    with pytest.raises(hl.ConfigError, match=rule):
+        models.resnet18(weights=weights)
