@@ -125,7 +125,7 @@ cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream)
 
 /* ---- what descriptors are -------------------------------------------------------------------- */
 
-enum { MAX_DIMS = 5, MAX_SPATIAL = 3, MAX_STEPS = 4, MAX_TENSORS = 8, X = 0, W, Y };
+enum { MAX_DIMS = 5, MAX_SPATIAL = 3, MAX_STEPS = 5, MAX_TENSORS = 8, X = 0, W, Y };
 
 typedef struct tensor {
     int64_t id, align, dim[MAX_DIMS], stride[MAX_DIMS];

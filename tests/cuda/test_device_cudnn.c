@@ -65,11 +65,19 @@ static hl_shape make_shape(int64_t n, const int64_t *spatial, int n_spatial, int
     return shape;
 }
 
+/* Is an operand of the fusion one number for each channel? */
+static bool is_column(const conv_case *c, char name)
+{
+    char text[16];
+    snprintf(text, sizeof text, "columns(%c)", name);
+    return strstr(c->fusion, text) != NULL;
+}
+
 static hl_graph *make_graph(const conv_case *c)
 {
     const geometry *g = c->g;
     hl_graph *graph;
-    hl_id in[4], out;
+    hl_id in[6], out;
     int n_in = 2;
     int64_t outs[3];
     for (int d = 0; d < g->n; d++)
@@ -93,9 +101,12 @@ static hl_graph *make_graph(const conv_case *c)
     CHECK_OK(hl_graph_create(&graph));
     CHECK_OK(hl_graph_input(graph, "a", is_data || is_weight ? y : x, &in[0]));
     CHECK_OK(hl_graph_input(graph, "b", is_weight ? x : w, &in[1]));
-    hl_type bias = {F32, hl_shape_1d(is_data ? g->C : g->O)}, beside = is_data ? x : y;
-    if (c->has_bias) CHECK_OK(hl_graph_input(graph, "bias", bias, &in[n_in++]));
-    if (strchr(c->fusion, 'y')) CHECK_OK(hl_graph_input(graph, "beside", beside, &in[n_in++]));
+    hl_type channels = {F32, hl_shape_1d(is_data ? g->C : g->O)}, whole = is_data ? x : y;
+    if (c->has_bias) CHECK_OK(hl_graph_input(graph, "bias", channels, &in[n_in++]));
+    for (const char *name = "yzw"; *name; name++)
+        if (strchr(c->fusion, *name))
+            CHECK_OK(hl_graph_input(graph, "beside", is_column(c, *name) ? channels : whole,
+                                    &in[n_in++]));
     if (*c->fusion)
         CHECK_OK(fusion_add(graph, c->op, in, n_in, &attrs, c->fusion, &out));
     else
@@ -165,15 +176,18 @@ static void expect(const conv_case *c, const node_case *node, double *out)
         }
 }
 
-/* What stands behind the convolution. */
+/* What stands behind the convolution: a product first, then sums, then relu. */
 static double finish(const conv_case *c, const node_case *node, int64_t i, double value)
 {
     int beside = 2 + c->has_bias;
     hl_type r = node_type(node, node->n_in);
     int64_t channels = r.shape.dim[r.shape.rank - 1];
     if (c->has_bias) value += element_load(node->host[2], F32, i % channels);
-    if (strchr(c->fusion, 'y'))
-        value += element_load(node->host[beside], node_type(node, beside).dtype, i);
+    for (const char *name = "yzw"; *name && strchr(c->fusion, *name); name++, beside++) {
+        hl_dtype dtype = node_type(node, beside).dtype;
+        double by = element_load(node->host[beside], dtype, is_column(c, *name) ? i % channels : i);
+        value = *name == 'y' && strstr(c->fusion, "mul") ? value * by : value + by;
+    }
     return strstr(c->fusion, "relu") && value < 0 ? 0 : value;
 }
 
@@ -209,17 +223,27 @@ static void test_values(void)
 {
     static const hl_dtype dtypes[] = {F32, BF16, F16};
     static const hl_op ops[] = {HL_OP_CONV, HL_OP_CONV_TRANSPOSE, HL_OP_CONV_WEIGHT_GRAD};
-    static const char *const fusions[] = {"", "relu(x)", "add(x, y)", "relu(add(x, y))"};
+    static const char *const fusions[] = {
+        "",
+        "relu(x)",
+        "add(x, y)",
+        "relu(add(x, y))",
+        "add(x, columns(y))",
+        "relu(add(add(x, columns(y)), z))",
+        "mul(x, columns(y))",
+        "add(mul(x, columns(y)), columns(z))",
+        "relu(add(add(mul(x, columns(y)), columns(z)), w))"};
+    enum { N_FUSIONS = sizeof fusions / sizeof *fusions };
     hl_device *device = dnn_device_open(NULL);
     for (int d = 0; d < 3; d++)
         for (int g = 0; g < N_GEOMETRIES; g++)
             for (int o = 0; o < 3; o++)
                 test_value(device, &(conv_case){.g = &geometries[g], .op = ops[o],
                                                 .dtype = dtypes[d], .fusion = ""});
-    for (int f = 0; f < 4; f++)
+    for (int f = 0; f < N_FUSIONS; f++)
         for (int o = 0; o < 2; o++)
             for (int bias = 0; bias < 2; bias++)
-                test_value(device, &(conv_case){.g = &geometries[f], .op = ops[o],
+                test_value(device, &(conv_case){.g = &geometries[f % N_GEOMETRIES], .op = ops[o],
                                                 .dtype = dtypes[(f + o) % 3], .has_bias = bias,
                                                 .fusion = fusions[f]});
     for (int d = 1; d < 3; d++)
