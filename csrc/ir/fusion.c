@@ -151,8 +151,7 @@ static void put_register(text_out *out, const text_program *text, int reg)
     int n = hl_pw_operands(op);
     if (!out->room) return; /* an expression can be much longer than its code */
     bool is_symmetric = op == HL_PW_ADD || op == HL_PW_MUL;
-    if (is_symmetric && !is_made_of_first(program, instr->a) &&
-        is_made_of_first(program, instr->b))
+    if (is_symmetric && !is_made_of_first(program, instr->a) && is_made_of_first(program, instr->b))
         operand[0] = instr->b, operand[1] = instr->a;
     if (op == HL_PW_LOAD) {
         put_load(out, text, instr->in);

@@ -28,6 +28,9 @@ HL_COST(picked);
 HL_COST(none);
 HL_COST(program);
 
+/* widen.c */
+HL_LOWER(widened);
+
 /* permute.c */
 HL_PERMUTE(same);
 HL_PERMUTE(axes);

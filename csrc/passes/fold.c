@@ -87,8 +87,8 @@ static const hl_node *find_product(const fold_state *s, const hl_node *node, int
     if (product->segment != node->segment || product->fence != node->fence) return NULL;
     if (!op->channels || !op->channels(graph, product, out_result_dim, out_weight_dim)) return NULL;
     bool is_fixed = product != first;
-    if (!is_fixed) is_fixed = s->is_fixed[first->in[1]] &&
-                              (first->n_in < 3 || s->is_fixed[first->in[2]]);
+    if (!is_fixed)
+        is_fixed = s->is_fixed[first->in[1]] && (first->n_in < 3 || s->is_fixed[first->in[2]]);
     return is_fixed ? product : NULL;
 }
 

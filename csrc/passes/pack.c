@@ -12,7 +12,7 @@ typedef struct pack_state {
     hl_graph *graph;
     hl_id *map;
     hl_id (*packs)[2]; /* by matrix and orientation: its packed copy */
-    uint8_t *changed;     /* by store */
+    uint8_t *changed;  /* by store */
 } pack_state;
 
 /* A matrix that was only rounded is packed from where it lies: rounding and packing are one pass.

@@ -33,9 +33,9 @@ typedef struct conv_state {
     bool copies;             /* the runs of a row side by side */
     bool by_lines;           /* lines of the kernel at once */
     hl_epilogue epilogue;
-    int32_t result;       /* number in args */
-    hl_moments moments;   /* where they are asked for */
-    size_t partials;      /* offset in the scratch of all threads, behind the packed weight */
+    int32_t result;     /* number in args */
+    hl_moments moments; /* where they are asked for */
+    size_t partials;    /* offset in the scratch of all threads, behind the packed weight */
     /* Elements between weights of neighbouring taps, channels of the source and of the result, and
      * groups. */
     int64_t k_stride, n_stride, group_stride;
@@ -97,8 +97,8 @@ static conv_state make_state(const hl_graph *graph, const hl_node *node)
     if (s.copies)
         s.rows = take(&s.thread_bytes, (size_t)(n_taps * s.run * s.n_rows) * sizeof(ELEMENT));
     s.gemm = take(&s.thread_bytes, hl_gemm_scratch_bytes(&largest));
-    s.partials = (size_t)(s.groups * s.n_panels * s.words * HL_GEMM_PANEL * n_taps) *
-                 sizeof(hl_gemm_word);
+    s.partials =
+        (size_t)(s.groups * s.n_panels * s.words * HL_GEMM_PANEL * n_taps) * sizeof(hl_gemm_word);
     s.moments = hl_moments_make(s.taps.n_rows, s.channels, HL_GEMM_ROWS_BEST);
     if (s.taps.n_classes > 1)
         s.tile = take(&s.thread_bytes, (size_t)(s.n_rows * s.out) * sizeof(float));
@@ -112,8 +112,7 @@ static hl_status require_epilogue(const hl_graph *graph, const hl_node *node, co
     hl_gemm gemm = make_gemm(s, s->taps.n_taps);
     HL_TRY(hl_epilogue_require(graph, node, &s->epilogue, out_why_not));
     if (!s->epilogue.residual) return HL_OK;
-    if (s->taps.n_classes > 1)
-        return hl_reason_set(out_why_not, "needs no residual with strides");
+    if (s->taps.n_classes > 1) return hl_reason_set(out_why_not, "needs no residual with strides");
     if (hl_gemm_is_one_block(&gemm)) out_req->in_place[0] = (uint64_t)1 << s->epilogue.residual;
     return HL_OK;
 }
@@ -320,7 +319,6 @@ static void run_conv(const hl_kernel_state *state, void *const *args, int64_t be
      .prepare = prepare_conv,                                                                      \
      .block = run_conv}
 static const hl_kernel conv = CONV(CONV, "conv", hl_epilogue_moments_texts);
-static const hl_kernel transpose =
-    CONV(CONV_TRANSPOSE, "conv_transpose", hl_epilogue_texts);
+static const hl_kernel transpose = CONV(CONV_TRANSPOSE, "conv_transpose", hl_epilogue_texts);
 
 const hl_kernel *const KERNELS[] = {&conv, &transpose, NULL};

@@ -225,15 +225,14 @@ HL_SIMD hl_v end_sum(hl_v sum, const hl_gemm_epilogue *steps, int64_t r, int64_t
 {
     if (steps->scale) sum = sum * hl_row_load(steps->scale + c, n);
     if (steps->bias) sum = sum + hl_row_load(steps->bias + c, n);
-    if (steps->residual)
-        sum = sum + hl_row_load(steps->residual + r * steps->ld_residual + c, n);
+    if (steps->residual) sum = sum + hl_row_load(steps->residual + r * steps->ld_residual + c, n);
     return steps->activation == HL_GEMM_RELU ? hl_v_max(hl_v_zero(), sum) : sum;
 }
 
 /* PIXELS results side by side that read all taps of each line, for n channels from c on. */
 HL_SIMD void run_pixels(const depth_state *s, const ELEMENT *source, const float *weight,
-                        const hl_gemm_epilogue *steps, const depth_tap *lines, int64_t n_lines, int64_t first,
-                        int64_t c, const int taps, int64_t n, float *to)
+                        const hl_gemm_epilogue *steps, const depth_tap *lines, int64_t n_lines,
+                        int64_t first, int64_t c, const int taps, int64_t n, float *to)
 {
     const depth_dim *dim = &s->dim[DIMS - 1];
     const int64_t C = s->C;

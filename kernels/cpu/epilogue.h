@@ -58,8 +58,8 @@ static inline hl_status hl_epilogue_require(const hl_graph *graph, const hl_node
     bool has_bias = hl_node_anchor_in(node) > 2;
     if (has_bias && (e->scale || e->shift != 2))
         return hl_reason_set(out_why_not, "needs no bias before a scale or another shift");
-    if (e->residual && !hl_type_equal(hl_node_in_type(graph, node, e->residual),
-                                      hl_node_out_type(graph, node, 0)))
+    if (e->residual &&
+        !hl_type_equal(hl_node_in_type(graph, node, e->residual), hl_node_out_type(graph, node, 0)))
         return hl_reason_set(out_why_not, "needs a residual of the result's type");
     return HL_OK;
 }

@@ -211,7 +211,7 @@ typedef struct batch_state {
     int64_t a_stride[HL_MAX_RANK], b_stride[HL_MAX_RANK]; /* of batch dims, 0: broadcast */
     bool by_matrix;
     hl_epilogue epilogue;
-    int32_t out; /* number in args */
+    int32_t out;      /* number in args */
     int64_t n_panels; /* in a group */
 } batch_state;
 

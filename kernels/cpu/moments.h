@@ -2,8 +2,9 @@
  * are in cache, merged by Chan, Golub and LeVeque's formula (1979) in a fixed tree.
  *
  * The blocks follow from the shape alone, so that bits are the same for any number of threads. Each
- * has a partial result, means (I) and then M2 (I). Who makes the rows may take them in as they come,
- * from a block's first row on: a kernel whose second phase goes by blocks, and whose third merges. */
+ * has a partial result, means (I) and then M2 (I). Who makes the rows may take them in as they
+ * come, from a block's first row on: a kernel whose second phase goes by blocks, and whose third
+ * merges. */
 #ifndef HL_KERNELS_CPU_MOMENTS_H
 #define HL_KERNELS_CPU_MOMENTS_H
 
@@ -85,8 +86,8 @@ static inline void hl_moments_take(const float *x, int64_t I, int64_t before, in
     if (c < I) hl_moments_take_vector(x, I, c, I - c, before, n_rows, partial);
 }
 
-/* Mean and population variance of columns [first, last), from partials of all; `first` is a multiple
- * of HL_VL. */
+/* Mean and population variance of columns [first, last), from partials of all; `first` is a
+ * multiple of HL_VL. */
 static inline void hl_moments_merge(const hl_moments *m, float *partials, int64_t first,
                                     int64_t last, float *mean, float *var)
 {

@@ -4,7 +4,8 @@
  * An array is seen as (O,N,I): the reduced axes, which must stand together, are N. With I = 1 a
  * group is a row; else I groups lie side by side and are reduced together, a chunk of columns at a
  * time. Work is cut along O, or along I where there is no O. Moments over leading axes, the batch
- * norm's, are the exception: they are cut along N, each grain of rows giving a partial (moments.h). */
+ * norm's, are the exception: they are cut along N, each grain of rows giving a partial (moments.h).
+ */
 #include "kernels/cpu/moments.h"
 #include "kernels/cpu/pointwise_chunk.h"
 
@@ -486,8 +487,8 @@ static void find_column_moments(const reduce_state *reduce, void *const *args, i
 static void merge_column_moments(const reduce_state *reduce, void *const *args, int64_t begin,
                                  int64_t end, float *partials)
 {
-    hl_moments_merge(&reduce->moments, partials, begin * HL_VL,
-                     hl_cpu_min(reduce->I, end * HL_VL), args[1], args[2]);
+    hl_moments_merge(&reduce->moments, partials, begin * HL_VL, hl_cpu_min(reduce->I, end * HL_VL),
+                     args[1], args[2]);
 }
 
 static void run_column_moments(const hl_kernel_state *state, void *const *args, int64_t begin,
