@@ -17,8 +17,7 @@
 enum {
     ROWS_MAX = 10 * HL_GEMM_ROWS_BEST, /* pixels of a block of pointers */
     POINTER_BYTES = 64 * 1024,         /* that a block's pointers take, roughly */
-    FEW_CHANNELS = 16,                 /* a run of fewer is copied */
-    PARTIALS_MAX = 64                  /* moments of so many blocks of pixels are merged */
+    FEW_CHANNELS = 16                  /* a run of fewer is copied */
 };
 
 /* Of packing a number, on one core, ns, roughly. */
@@ -34,9 +33,9 @@ typedef struct conv_state {
     bool copies;             /* the runs of a row side by side */
     bool by_lines;           /* lines of the kernel at once */
     hl_epilogue epilogue;
-    int32_t result;       /* number in args */
-    int64_t moments_rows; /* pixels of a partial; 0: no moments are asked for */
-    size_t partials;      /* offset in the scratch of all threads, behind the packed weight */
+    int32_t result;     /* number in args */
+    hl_moments moments; /* where they are asked for */
+    size_t partials;    /* offset in the scratch of all threads, behind the packed weight */
     /* Elements between weights of neighbouring taps, channels of the source and of the result, and
      * groups. */
     int64_t k_stride, n_stride, group_stride;
@@ -100,11 +99,7 @@ static conv_state make_state(const hl_graph *graph, const hl_node *node)
     s.gemm = take(&s.thread_bytes, hl_gemm_scratch_bytes(&largest));
     s.partials =
         (size_t)(s.groups * s.n_panels * s.words * HL_GEMM_PANEL * n_taps) * sizeof(hl_gemm_word);
-    if (s.epilogue.has_moments)
-        s.moments_rows = hl_cpu_max(hl_cpu_ceil_div(hl_cpu_ceil_div(s.taps.n_rows, PARTIALS_MAX),
-                                                    HL_GEMM_ROWS_BEST),
-                                    1) *
-                         HL_GEMM_ROWS_BEST;
+    s.moments = hl_moments_make(s.taps.n_rows, s.channels, HL_GEMM_ROWS_BEST);
     if (s.taps.n_classes > 1)
         s.tile = take(&s.thread_bytes, (size_t)(s.n_rows * s.out) * sizeof(float));
     return s;
@@ -120,21 +115,6 @@ static hl_status require_epilogue(const hl_graph *graph, const hl_node *node, co
     if (s->taps.n_classes > 1) return hl_reason_set(out_why_not, "needs no residual with strides");
     if (hl_gemm_is_one_block(&gemm)) out_req->in_place[0] = (uint64_t)1 << s->epilogue.residual;
     return HL_OK;
-}
-
-static int64_t count_partials(const conv_state *s)
-{
-    return hl_cpu_max(hl_cpu_ceil_div(s->taps.n_rows, s->moments_rows), 1);
-}
-
-/* The second phase goes by blocks of pixels, each with its partial, and a third one merges. */
-static void require_moments(const conv_state *s, hl_kernel_req *out_req)
-{
-    int64_t n_partials = count_partials(s);
-    out_req->scratch_bytes += (size_t)(n_partials * 2 * s->channels) * sizeof(float);
-    out_req->n_phases = 3;
-    out_req->phase_rows = n_partials;
-    out_req->phase_row_cost *= (double)s->moments_rows;
 }
 
 static bool takes(const hl_graph *graph, const hl_node *node, hl_reason *out_why_not)
@@ -172,7 +152,7 @@ static hl_status query_conv(hl_device *device, const hl_graph *graph, hl_node_id
     out_req->phase_rows = hl_cpu_max(s.taps.n_rows, 1);
     out_req->phase_row_cost =
         NS_PER_MAC * (double)s.channels * (double)(s.in * s.taps.n_taps) / s.taps.n_classes;
-    if (s.moments_rows) require_moments(&s, out_req);
+    if (s.epilogue.has_moments) hl_moments_require(&s.moments, out_req);
     return require_epilogue(graph, node, &s, out_req, out_why_not);
 }
 
@@ -277,18 +257,18 @@ static void run_rows(const conv_state *s, const hl_taps_class *class, int64_t ro
     }
 }
 
-static float *find_partial(const conv_state *s, void *scratch, int64_t row)
+static float *find_partials(const conv_state *s, void *scratch)
 {
-    float *partials = (float *)(void *)((unsigned char *)scratch + s->partials);
-    return partials + row / s->moments_rows * 2 * s->channels;
+    return (float *)(void *)((unsigned char *)scratch + s->partials);
 }
 
 /* Of rows that were made just now and lie in one block. */
 static void take_moments(const conv_state *s, const float *result, int64_t row, int64_t n,
                          void *scratch)
 {
-    hl_moments_take(result + row * s->channels, s->channels, row % s->moments_rows, n,
-                    find_partial(s, scratch, row));
+    const hl_moments *m = &s->moments;
+    hl_moments_take(result + row * s->channels, s->channels, row % m->grain, n,
+                    hl_moments_partial(m, find_partials(s, scratch), row));
 }
 
 static void run_pixels(const conv_state *s, void *const *args, int64_t begin, int64_t end,
@@ -301,38 +281,34 @@ static void run_pixels(const conv_state *s, void *const *args, int64_t begin, in
         const hl_taps_class *class = hl_taps_find(&s->taps, begin);
         int64_t row = begin - class->first_row;
         int64_t n = hl_cpu_min(hl_cpu_min(end - begin, class->n_rows - row), s->n_rows);
-        if (s->moments_rows) n = hl_cpu_min(n, s->moments_rows - row % s->moments_rows);
+        if (s->epilogue.has_moments) n = hl_cpu_min(n, s->moments.grain - row % s->moments.grain);
         run_rows(s, class, row, n, args, launch->scratch, own);
-        if (s->moments_rows) take_moments(s, args[s->result], row, n, launch->scratch);
+        if (s->epilogue.has_moments) take_moments(s, args[s->result], row, n, launch->scratch);
         begin += n;
     }
 }
 
-/* Partials [begin, end) with their pixels, then channels in as many shares. */
+/* The phases behind packing of a convolution with moments. */
 static void run_moments(const conv_state *s, void *const *args, int64_t begin, int64_t end,
                         const hl_launch *launch)
 {
-    int64_t n_vectors = hl_cpu_ceil_div(s->channels, HL_VL), n_partials = count_partials(s);
-    end = hl_cpu_min(end, n_partials);
-    if (launch->phase == 1) {
-        run_pixels(s, args, begin * s->moments_rows, end * s->moments_rows, launch);
-        return;
-    }
-    hl_moments_merge(find_partial(s, launch->scratch, 0), s->taps.n_rows, s->moments_rows,
-                     s->channels, begin * n_vectors / n_partials * HL_VL,
-                     hl_cpu_min(end * n_vectors / n_partials * HL_VL, s->channels),
-                     args[s->result + 1], args[s->result + 2]);
+    if (launch->phase == 1)
+        run_pixels(s, args, begin * s->moments.grain, end * s->moments.grain, launch);
+    else
+        hl_moments_share(&s->moments, find_partials(s, launch->scratch), begin, end,
+                         args[s->result + 1], args[s->result + 2]);
 }
 
 static void run_conv(const hl_kernel_state *state, void *const *args, int64_t begin, int64_t end,
                      const hl_launch *launch)
 {
+    const conv_state *s = state->impl;
     if (launch->phase == 0)
-        pack_panels(state->impl, args, begin, end, launch->scratch);
-    else if (((const conv_state *)state->impl)->moments_rows)
-        run_moments(state->impl, args, begin, end, launch);
+        pack_panels(s, args, begin, end, launch->scratch);
+    else if (s->epilogue.has_moments)
+        run_moments(s, args, begin, end, launch);
     else
-        run_pixels(state->impl, args, begin, end, launch);
+        run_pixels(s, args, begin, end, launch);
 }
 
 #define CONV(OP, text, texts)                                                                      \
