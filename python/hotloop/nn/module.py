@@ -687,6 +687,11 @@ class Module(Refused):
         """
         return load_state(self, state_dict, strict, strip_prefix)
 
+    def before_load(self, state: dict[str, Any], prefix: str) -> None:
+        """Called before ``load_state_dict`` looks at names: layers that others save with more or
+        fewer values bring what they find under ``prefix`` into their own form here.
+        """
+
     def after_load(self) -> None:
         """Called after ``load_state_dict``; lazy layers learn their sizes here."""
 

@@ -411,6 +411,10 @@ class Recorded:
         """What runs it."""
         return _core.Plan(self._session, self._graph)
 
+    def predict(self, device: _core.Device) -> dict[str, Any]:
+        """``info()`` and "text" of its plan on another device, of which nothing is taken."""
+        return _core.predict(device, self._graph)
+
     def run(self, inputs: list[Array]) -> tuple[list[Array], Any]:
         """Up to ``batch`` rows: the outputs and their structure."""
         n = len(inputs[0])

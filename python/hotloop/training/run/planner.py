@@ -47,6 +47,9 @@ class Planner:
     model : Module
     data : DataModule
     config : TrainingConfig
+    device : Device, optional
+        That it plans for, in the place of the configuration's: one that is described, for which
+        ``predict`` alone serves.
 
     Attributes
     ----------
@@ -77,7 +80,14 @@ class Planner:
         The peak of memory, known before the first step.
     """
 
-    def __init__(self, model: Module, data: DataModule, config: TrainingConfig) -> None:
+    def __init__(
+        self,
+        model: Module,
+        data: DataModule,
+        config: TrainingConfig,
+        device: _core.Device | None = None,
+    ) -> None:
+        self._described = device
         self.model = model
         self.data = data
         self.config = config
@@ -132,7 +142,8 @@ class Planner:
         Returns
         -------
         dict
-            ``Plan.info()``, and "text".
+            ``Plan.info()`` and "text"; "data_bytes" and "best_bytes" of data and of the best
+            weights that lie in a GPU's memory beside the plan.
         """
         self._check_data()
         groups = self._make_steps()
@@ -148,7 +159,11 @@ class Planner:
         for traced in self._traced:
             check_lookups(self.runtime, *traced, alone=True)
         ring = self._ring(groups)
-        return self.runtime.predict(graph, k=self._k, n_slots=ring["n_slots"])
+        predicted = self.runtime.predict(graph, k=self._k, n_slots=ring["n_slots"])
+        is_resident = self.runtime.has_own_memory and not self.runtime.is_fed
+        predicted["data_bytes"] = self._data_bytes() if is_resident else 0
+        predicted["best_bytes"] = self.weights.best_bytes() if self.runtime.has_own_memory else 0
+        return predicted
 
     def run_one_step(self, split: str) -> _core.Plan:
         """Runs the first full batch of a split, "train" or "val", so that its plan can be profiled.
@@ -288,8 +303,10 @@ class Planner:
         data.warn_of_one_class()
         if data.split("val") is not None:
             data.check("val")
-        self.device, self.why_no_gpu = choose_device(
-            config.accelerator, config.precision, config.devices
+        self.device, self.why_no_gpu = (
+            (self._described, "")
+            if self._described is not None
+            else choose_device(config.accelerator, config.precision, config.devices)
         )
         check_gpu_options(config, self.device)
         self._warn_of_scaling()
