@@ -141,7 +141,7 @@ class OutputArray(np.ndarray[Any, np.dtype[Any]]):
 
     def numpy(self) -> Array:
         """The same values as a plain NumPy array, without a copy."""
-        return self.view(np.ndarray)
+        return np.ndarray.view(self, np.ndarray)
 
     def view(self, *args: Any, **kwargs: Any) -> Any:
         """NumPy's view as another dtype or class; of sizes torch's, which is ``reshape``."""

@@ -50,9 +50,9 @@ class Inputs:
         data = _find_columns(what, data, fitted)
         known = [name.partition(".")[2] for name, _, _ in self._fields]
         is_named = bool(known) and known[0] != "" and not known[0].isdigit()
-        names = column_names(data)
-        if is_named and names is not None:  # a frame has the columns as well
-            data = {name: data[name] for name in names if name in known}
+        given = column_names(data)
+        if is_named and given is not None:  # a frame has the columns as well
+            data = {name: data[name] for name in given if name in known}
         if isinstance(data, Mapping):
             data = (_columns_of(what, data, known),)
         elif is_named:
