@@ -30,6 +30,7 @@ typedef struct conv_state {
     int64_t channels;        /* of the result */
     int64_t n_panels;        /* of a group's packed weight */
     int64_t n_rows;          /* of a block of pointers */
+    bool is_matrix;          /* the source itself is what the only tap reads */
     bool copies;             /* the runs of a row side by side */
     bool by_lines;           /* lines of the kernel at once */
     int32_t bias, result;    /* numbers in args; bias 0: none */
@@ -37,7 +38,7 @@ typedef struct conv_state {
      * groups. */
     int64_t k_stride, n_stride, group_stride;
     /* Offsets of parts of a thread's scratch. */
-    size_t zeros, places, pointers, rows, tile, gemm, thread_bytes;
+    size_t zeros, pointers, rows, tile, gemm, thread_bytes;
 } conv_state;
 
 static size_t take(size_t *used, size_t bytes)
@@ -49,12 +50,12 @@ static size_t take(size_t *used, size_t bytes)
 
 static hl_gemm make_gemm(const conv_state *s, int64_t n_taps)
 {
-    bool is_run = s->copies || n_taps == 0; /* no taps: an empty run */
+    bool is_run = s->copies || s->is_matrix || n_taps == 0; /* no taps: an empty run */
     int64_t n_segments = is_run ? 1 : n_taps, k = is_run ? n_taps * s->run : s->in;
     return (hl_gemm){.type = TYPE,
                      .n = s->out,
                      .k = k,
-                     .a_row = k,
+                     .a_row = s->is_matrix ? s->taps.channels : k,
                      .a_col = 1,
                      .n_segments = n_segments,
                      .ld_segments = s->n_rows,
@@ -82,14 +83,14 @@ static conv_state make_state(const hl_graph *graph, const hl_node *node)
     s.n_panels = hl_gemm_panels(s.out);
     s.n_rows = POINTER_BYTES / (n_taps * (int64_t)sizeof(void *)) / HL_GEMM_ROWS_BEST;
     s.n_rows = hl_cpu_min(hl_cpu_max(s.n_rows, 1) * HL_GEMM_ROWS_BEST, ROWS_MAX);
-    s.copies = s.in < FEW_CHANNELS;
+    s.is_matrix = hl_taps_are_pixels(&s.taps);
+    s.copies = s.in < FEW_CHANNELS && !s.is_matrix;
     s.by_lines = s.copies && s.groups == 1 && s.run == s.in && hl_taps_are_runs(&s.taps);
     s.k_stride = transposed ? s.out * n_taps : n_taps;
     s.n_stride = transposed ? n_taps : s.in * n_taps;
     s.group_stride = s.in * s.out * n_taps;
     hl_gemm largest = make_gemm(&s, n_taps);
     s.zeros = take(&s.thread_bytes, (size_t)s.taps.channels * sizeof(ELEMENT));
-    s.places = take(&s.thread_bytes, hl_taps_places_bytes(&s.taps));
     s.pointers = take(&s.thread_bytes, (size_t)(n_taps * s.n_rows) * sizeof(void *));
     if (s.copies)
         s.rows = take(&s.thread_bytes, (size_t)(n_taps * s.run * s.n_rows) * sizeof(ELEMENT));
@@ -212,22 +213,24 @@ static void run_rows(const conv_state *s, const hl_taps_class *class, int64_t ro
     const float *bias = s->bias ? args[s->bias] : NULL;
     bool is_only = s->taps.n_classes == 1;
     hl_gemm gemm = make_gemm(s, class->n_taps);
-    if (!s->by_lines)
+    if (!s->by_lines && !s->is_matrix)
         hl_taps_point(&s->taps, class, row, n, args[0], sizeof(ELEMENT), own + s->zeros,
-                      (int64_t *)(own + s->places), pointers, s->n_rows);
+                      pointers, s->n_rows);
     for (int64_t g = 0; g < s->groups; g++) {
         gemm.b = find_packed(s, scratch, g, class);
         gemm.epilogue.bias = bias ? bias + g * s->out : NULL;
         gemm.c = is_only ? result + row * s->channels + g * s->out : tile;
         gemm.ldc = is_only ? s->channels : s->out;
         gemm.segment_offset = g * s->in;
-        gemm.segments = s->copies || class->n_taps == 0 ? NULL : pointers;
+        gemm.segments = s->copies || s->is_matrix || class->n_taps == 0 ? NULL : pointers;
         if (!gemm.segments) gemm.a = own + s->rows;
-        if (s->by_lines) {
+        if (s->is_matrix) {
+            gemm.a = (const ELEMENT *)args[0] + row * s->taps.channels + g * s->in;
+        } else if (s->by_lines) {
             int64_t n_lines = class->n_taps / s->taps.window.kernel[s->taps.window.n - 1];
             hl_taps_copy_lines(&s->taps, row, n, 0, n_lines, args[0], sizeof(ELEMENT),
                                own + s->rows);
-        } else if (!gemm.segments) {
+        } else if (s->copies) {
             copy_rows(s, pointers, class->n_taps, n, g * s->in, (ELEMENT *)(own + s->rows));
         }
         hl_gemm_run(&gemm, 0, n, 0, gemm.n, own + s->gemm);

@@ -37,7 +37,7 @@ typedef struct weight_state {
     int64_t out_each, n_outs;   /* channels of the result */
     int64_t share, n_shares;    /* pixels */
     hl_gemm_tn_plan plan;       /* of the largest task */
-    size_t zeros, places, pointers, rows, gemm, thread_bytes;
+    size_t zeros, pointers, rows, gemm, thread_bytes;
 } weight_state;
 
 static size_t take(size_t *used, size_t bytes)
@@ -72,15 +72,11 @@ static weight_state make_state(const hl_graph *graph, const hl_node *node)
                       .out = conv.O / conv.groups,
                       .O = conv.O};
     s.n_taps = s.taps.n_taps;
-    s.is_matrix = s.n_taps == 1;
-    for (int d = 0; d < conv.window.n; d++)
-        s.is_matrix &= conv.window.in[d] == conv.window.out[d] && conv.window.stride[d] == 1 &&
-                       conv.window.before[d] == 0;
+    s.is_matrix = hl_taps_are_pixels(&s.taps);
     s.block = s.is_matrix ? 4 * BLOCK : BLOCK;
     divide(&s);
     hl_gemm_tn_plan_make(s.out_each, s.taps_each * s.in, s.block, 1, &s.plan);
     s.zeros = take(&s.thread_bytes, (size_t)conv.C * sizeof(ELEMENT));
-    s.places = take(&s.thread_bytes, hl_taps_places_bytes(&s.taps));
     s.pointers = take(&s.thread_bytes, (size_t)(s.n_taps * BLOCK) * sizeof(void *));
     s.rows = take(&s.thread_bytes, (size_t)(s.taps_each * s.in * BLOCK) * sizeof(ELEMENT));
     s.gemm = take(&s.thread_bytes, s.plan.scratch_bytes);
@@ -198,7 +194,7 @@ static void run_task(const weight_state *s, const weight_task *task, const ELEME
                                (task->tap0 + task->n_taps) / s->line, x, sizeof(ELEMENT), rows);
         } else {
             hl_taps_point(&s->taps, class, row, gemm.k, x, sizeof(ELEMENT), own + s->zeros,
-                          (int64_t *)(own + s->places), pointers, BLOCK);
+                          pointers, BLOCK);
             copy_rows(s, task, pointers, gemm.k, rows);
         }
         hl_gemm_tn_plan_make(gemm.m, gemm.n, s->block, 1, &plan);

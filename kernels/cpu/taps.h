@@ -161,43 +161,83 @@ static inline int64_t hl_taps_source(const hl_taps *taps, int d, int64_t pixel, 
     return at >= 0 && at < taps->source[d] ? at : -1;
 }
 
-/* Bytes of what hl_taps_point needs: a place for each tap of a line. */
-static inline size_t hl_taps_places_bytes(const hl_taps *taps)
+/* Where neighbours of a class' last dim read, from the first on: at + i * slope; 0: not evenly. */
+static inline int64_t hl_taps_slope(const hl_taps *taps, const hl_taps_class *class)
 {
-    const int64_t *kernel = taps->window.kernel;
-    return (size_t)(kernel[0] + kernel[1] + kernel[2]) * sizeof(int64_t);
+    const int last = HL_WINDOW_DIMS - 1;
+    int64_t stride = taps->window.stride[last];
+    if (!taps->transposed) return stride;
+    return class->line[last].pixel_step == stride ? 1 : 0;
+}
+
+/* What tap t of the last dim reads for n neighbours, of which the first is `pixel`: to[i] for the
+ * i-th. `source` is the first pixel of the line that is read, NULL: padding; `step` bytes a pixel.
+ */
+static inline void hl_taps_point_line(const hl_taps *taps, int64_t slope, int64_t pixel, int64_t t,
+                                      int64_t n, const unsigned char *source, int64_t step,
+                                      const void *zeros, const void **to)
+{
+    const int last = HL_WINDOW_DIMS - 1;
+    const hl_window *w = &taps->window;
+    int64_t at, begin, end;
+    if (!taps->transposed)
+        at = hl_window_at(w, last, pixel, t);
+    else
+        at = pixel + w->before[last] - t * w->dilation[last]; /* a multiple of the stride */
+    if (taps->transposed && w->stride[last] > 1) at /= w->stride[last];
+    begin = at >= 0 ? 0 : slope == 1 ? -at : hl_cpu_ceil_div(-at, slope);
+    end = taps->source[last] - at;
+    end = end <= 0 ? 0 : slope == 1 ? end : hl_cpu_ceil_div(end, slope);
+    begin = source ? hl_cpu_min(begin, n) : n;
+    end = hl_cpu_max(hl_cpu_min(end, n), begin);
+    for (int64_t i = 0; i < begin; i++) to[i] = zeros;
+    for (int64_t i = begin; i < end; i++) to[i] = source + (at + i * slope) * step;
+    for (int64_t i = end; i < n; i++) to[i] = zeros;
 }
 
 /* Pointers to the source's channels, of `bytes` bytes each, under each tap of rows [row, row + n)
- * of a class: tap t of row i is pointers[t * ld + i]. `zeros`: as many as there are channels. */
+ * of a class: tap t of row i is pointers[t * ld + i]. `zeros`: as many as there are channels. Rows
+ * go by in lines of the last dim. */
 static inline void hl_taps_point(const hl_taps *taps, const hl_taps_class *class, int64_t row,
                                  int64_t n, const void *source, int64_t bytes, const void *zeros,
-                                 int64_t *places, const void **pointers, int64_t ld)
+                                 const void **pointers, int64_t ld)
 {
-    const hl_taps_line *line = class->line;
-    const unsigned char *first = source;
-    int64_t *at[HL_WINDOW_DIMS] = {places, places + line[0].n, places + line[0].n + line[1].n};
-    int64_t pixel[HL_WINDOW_DIMS], last[HL_WINDOW_DIMS] = {-1, -1, -1};
-    for (int64_t i = 0; i < n; i++) {
+    const hl_taps_line *line = class->line, *last = &line[HL_WINDOW_DIMS - 1];
+    const int64_t slope = hl_taps_slope(taps, class), step = taps->channels * bytes;
+    int64_t pixel[HL_WINDOW_DIMS], length;
+    for (int64_t i = 0; i < n; i += length) {
         int64_t image = hl_taps_locate(class, row + i, pixel);
-        for (int d = 0; d < HL_WINDOW_DIMS; d++) {
-            if (pixel[d] == last[d]) continue;
-            last[d] = pixel[d];
-            for (int64_t t = 0; t < line[d].n; t++)
-                at[d][t] = hl_taps_source(taps, d, pixel[d], line[d].first + t * line[d].step);
-        }
+        length = slope ? hl_cpu_min(n - i, last->n_pixels - (row + i) % last->n_pixels) : 1;
         const void **to = pointers + i;
         for (int64_t a = 0; a < line[0].n; a++)
             for (int64_t b = 0; b < line[1].n; b++) {
-                int64_t begin = (image * taps->source[0] + at[0][a]) * taps->source[1] + at[1][b];
-                bool is_padding = at[0][a] < 0 || at[1][b] < 0;
-                for (int64_t c = 0; c < line[2].n; c++, to += ld) {
-                    int64_t place = begin * taps->source[2] + at[2][c];
-                    bool is_read = !is_padding && at[2][c] >= 0;
-                    *to = is_read ? first + place * taps->channels * bytes : zeros;
+                int64_t at0 = hl_taps_source(taps, 0, pixel[0], line[0].first + a * line[0].step);
+                int64_t at1 = hl_taps_source(taps, 1, pixel[1], line[1].first + b * line[1].step);
+                int64_t begin = (image * taps->source[0] + at0) * taps->source[1] + at1;
+                const unsigned char *from = NULL;
+                if (at0 >= 0 && at1 >= 0)
+                    from = (const unsigned char *)source + begin * taps->source[2] * step;
+                for (int64_t c = 0; c < last->n; c++, to += ld) {
+                    int64_t t = last->first + c * last->step;
+                    if (slope) {
+                        hl_taps_point_line(taps, slope, pixel[2], t, length, from, step, zeros, to);
+                        continue;
+                    }
+                    int64_t at2 = from ? hl_taps_source(taps, 2, pixel[2], t) : -1;
+                    *to = at2 >= 0 ? from + at2 * step : zeros;
                 }
             }
     }
+}
+
+/* Does the only tap read, for each pixel, the source's pixel in the same place? */
+static inline bool hl_taps_are_pixels(const hl_taps *taps)
+{
+    const hl_window *w = &taps->window;
+    bool are_pixels = taps->n_taps == 1;
+    for (int d = 0; d < HL_WINDOW_DIMS; d++)
+        are_pixels &= w->in[d] == w->out[d] && w->stride[d] == 1 && w->before[d] == 0;
+    return are_pixels;
 }
 
 /* Do the taps of a line of the kernel read neighbours, so that they are one run? A line is what
