@@ -214,8 +214,8 @@ static void run_rows(const conv_state *s, const hl_taps_class *class, int64_t ro
     bool is_only = s->taps.n_classes == 1;
     hl_gemm gemm = make_gemm(s, class->n_taps);
     if (!s->by_lines && !s->is_matrix)
-        hl_taps_point(&s->taps, class, row, n, args[0], sizeof(ELEMENT), own + s->zeros,
-                      pointers, s->n_rows);
+        hl_taps_point(&s->taps, class, row, n, 0, class->n_taps, args[0], sizeof(ELEMENT),
+                      own + s->zeros, pointers, s->n_rows);
     for (int64_t g = 0; g < s->groups; g++) {
         gemm.b = find_packed(s, scratch, g, class);
         gemm.epilogue.bias = bias ? bias + g * s->out : NULL;

@@ -11,6 +11,7 @@
 #define KERNELS      hl_cpu_conv_weight_amx_kernels_avx512
 
 static const double NS_PER_MAC = 0.002;
+enum { TILE_IN = 640 };
 
 #include "kernels/cpu/conv_weight_nodes.h"
 

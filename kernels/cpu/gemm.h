@@ -180,6 +180,10 @@ typedef struct hl_gemm_tn {
     int64_t lda;
     const void *b; /* (K,N) */
     int64_t ldb;
+    /* B's rows as runs, in place of b: columns [s, s + 1) * segment_n of row i begin segment_offset
+     * elements behind segments[s * ld_segments + i]; segment_n is a multiple of HL_GEMM_PANEL. */
+    const void *const *segments;
+    int64_t ld_segments, segment_n, segment_offset;
     float *c; /* (M,N) */
     int64_t ldc;
     float alpha;

@@ -429,11 +429,26 @@ typedef struct tn_task {
     int64_t m, n, k0, k1;
     const unsigned char *a, *b; /* at the tile's first column */
     int64_t lda, ldb;
+    const hl_gemm_tn *runs; /* whose segments are B; NULL: b is */
+    int64_t col;            /* the tile's first, among those of the segments */
     float *c;
     int64_t ldc;
     float alpha;
     bool accumulate;
 } tn_task;
+
+/* All panels of rows [k0, k0 + k) of B's segments. */
+static void pack_runs(const tn_task *task, int64_t k0, int64_t k, int64_t panel_words,
+                      hl_gemm_word *packed)
+{
+    const hl_gemm_tn *runs = task->runs;
+    const hl_gemm_packer *packer = runs->type->terms > 1 ? runs->type->pack_bf16 : runs->type->pack_f32;
+    for (int64_t j = 0; j < task->n; j += HL_GEMM_PANEL, packed += panel_words) {
+        int64_t col = task->col + j, segment = col / runs->segment_n;
+        packer->runs(k, runs->segments + segment * runs->ld_segments + k0,
+                     runs->segment_offset + col % runs->segment_n, packed);
+    }
+}
 
 /* One block of the reduction into all strips of the tile. */
 static void run_tn_block(const tn_task *task, int64_t k0, int64_t k, hl_gemm_word *scratch)
@@ -446,14 +461,17 @@ static void run_tn_block(const tn_task *task, int64_t k0, int64_t k, hl_gemm_wor
                            scratch + panels * panel_words);
     hl_gemm_b b = {.type = type,
                    .dtype = type->terms > 1 ? HL_DTYPE_BF16 : HL_DTYPE_F32,
-                   .at = task->b + k0 * task->ldb * type->bytes,
+                   .at = task->runs ? NULL : task->b + k0 * task->ldb * type->bytes,
                    .n_segments = 1,
                    .k = k,
                    .n = task->n,
                    .k_stride = task->ldb,
                    .n_stride = 1};
-    bool pack_b = packs_b(type, task->m, task->ldb);
-    if (pack_b) hl_gemm_pack(&b, 0, panels, scratch);
+    bool pack_b = task->runs || packs_b(type, task->m, task->ldb);
+    if (task->runs)
+        pack_runs(task, k0, k, panel_words, scratch);
+    else if (pack_b)
+        hl_gemm_pack(&b, 0, panels, scratch);
     hl_gemm_tile tile = {.form = a.is_turned ? HL_GEMM_ROWS : HL_GEMM_COLUMNS,
                          .k = words,
                          .a_stride = a.stride,
@@ -570,7 +588,10 @@ void hl_gemm_tn_tile(const hl_gemm_tn *gemm, const hl_gemm_tn_plan *plan, int64_
         .k1 = min64((split + 1) * plan->tile_k, gemm->k),
         .a = (const unsigned char *)(swapped ? gemm->b : gemm->a) + i * bytes,
         .lda = swapped ? gemm->ldb : gemm->lda,
-        .b = (const unsigned char *)(swapped ? gemm->a : gemm->b) + j * bytes,
+        .b = gemm->segments ? NULL
+                            : (const unsigned char *)(swapped ? gemm->a : gemm->b) + j * bytes,
+        .runs = gemm->segments ? gemm : NULL,
+        .col = j,
         .ldb = swapped ? gemm->lda : gemm->ldb,
         .c = swapped ? turned : c + i * ldc + j,
         .ldc = ldc,

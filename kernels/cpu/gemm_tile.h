@@ -211,6 +211,8 @@ typedef struct hl_gemm_packer {
     void (*rows)(int64_t k, int64_t n_panels, int64_t panel_words, const void *b, int64_t k_stride,
                  hl_gemm_word *packed);
     void (*edge)(int64_t k, int64_t lanes, const void *b, int64_t k_stride, hl_gemm_word *packed);
+    /* One panel, from rows that each begin `offset` elements behind a pointer of their own. */
+    void (*runs)(int64_t k, const void *const *rows, int64_t offset, hl_gemm_word *packed);
     /* Terms of k side by side. */
     void (*transposed)(int64_t k, int64_t lanes, const void *b, int64_t n_stride,
                        hl_gemm_word *packed);

@@ -161,10 +161,11 @@ static inline int64_t hl_taps_source(const hl_taps *taps, int d, int64_t pixel, 
     return at >= 0 && at < taps->source[d] ? at : -1;
 }
 
-/* Where neighbours of a class' last dim read, from the first on: at + i * slope; 0: not evenly. */
+/* Elements between what neighbours of a class read, along the last of the window's dims; 0: they
+ * do not read evenly. */
 static inline int64_t hl_taps_slope(const hl_taps *taps, const hl_taps_class *class)
 {
-    const int last = HL_WINDOW_DIMS - 1;
+    const int last = taps->window.n - 1;
     int64_t stride = taps->window.stride[last];
     if (!taps->transposed) return stride;
     return class->line[last].pixel_step == stride ? 1 : 0;
@@ -177,7 +178,7 @@ static inline void hl_taps_point_line(const hl_taps *taps, int64_t slope, int64_
                                       int64_t n, const unsigned char *source, int64_t step,
                                       const void *zeros, const void **to)
 {
-    const int last = HL_WINDOW_DIMS - 1;
+    const int last = taps->window.n - 1;
     const hl_window *w = &taps->window;
     int64_t at, begin, end;
     if (!taps->transposed)
@@ -195,38 +196,59 @@ static inline void hl_taps_point_line(const hl_taps *taps, int64_t slope, int64_
     for (int64_t i = end; i < n; i++) to[i] = zeros;
 }
 
-/* Pointers to the source's channels, of `bytes` bytes each, under each tap of rows [row, row + n)
- * of a class: tap t of row i is pointers[t * ld + i]. `zeros`: as many as there are channels. Rows
- * go by in lines of the last dim. */
-static inline void hl_taps_point(const hl_taps *taps, const hl_taps_class *class, int64_t row,
-                                 int64_t n, const void *source, int64_t bytes, const void *zeros,
-                                 const void **pointers, int64_t ld)
+/* The first pixel of the line that tap line `i` of a class reads, for a pixel of an image; NULL:
+ * padding. Lines of taps and of pixels are those of the last of the window's dims. */
+static inline const unsigned char *hl_taps_find_line(const hl_taps *taps,
+                                                     const hl_taps_class *class, int64_t i,
+                                                     int64_t image, const int64_t *pixel,
+                                                     const void *source, int64_t step)
 {
-    const hl_taps_line *line = class->line, *last = &line[HL_WINDOW_DIMS - 1];
+    const int last = taps->window.n - 1;
+    int64_t place = image, t[HL_WINDOW_DIMS] = {0};
+    for (int d = last - 1; d >= 0; d--) {
+        const hl_taps_line *line = &class->line[d];
+        t[d] = line->first + (i > 0 ? i % line->n * line->step : 0);
+        i = i > 0 ? i / line->n : 0;
+    }
+    for (int d = 0; d < last; d++) {
+        int64_t at = hl_taps_source(taps, d, pixel[d], t[d]);
+        if (at < 0) return NULL;
+        place = place * taps->source[d] + at;
+    }
+    return (const unsigned char *)source + place * taps->source[last] * step;
+}
+
+/* Pointers to the source's channels, of `bytes` bytes each, under each tap of rows [row, row + n)
+ * of a class, for taps [tap0, tap1): tap t of row i is pointers[(t - tap0) * ld + i]. `zeros`: as
+ * many as there are channels. Rows go by in lines. */
+static inline void hl_taps_point(const hl_taps *taps, const hl_taps_class *class, int64_t row,
+                                 int64_t n, int64_t tap0, int64_t tap1, const void *source,
+                                 int64_t bytes, const void *zeros, const void **pointers,
+                                 int64_t ld)
+{
+    const int last = taps->window.n - 1;
+    const hl_taps_line *line = &class->line[last];
     const int64_t slope = hl_taps_slope(taps, class), step = taps->channels * bytes;
     int64_t pixel[HL_WINDOW_DIMS], length;
-    for (int64_t i = 0; i < n; i += length) {
+    for (int64_t i = 0; i < n && tap0 < tap1; i += length) {
         int64_t image = hl_taps_locate(class, row + i, pixel);
-        length = slope ? hl_cpu_min(n - i, last->n_pixels - (row + i) % last->n_pixels) : 1;
+        int64_t first = (pixel[last] - line->pixel_first) / line->pixel_step;
+        length = slope ? hl_cpu_min(n - i, line->n_pixels - first) : 1;
         const void **to = pointers + i;
-        for (int64_t a = 0; a < line[0].n; a++)
-            for (int64_t b = 0; b < line[1].n; b++) {
-                int64_t at0 = hl_taps_source(taps, 0, pixel[0], line[0].first + a * line[0].step);
-                int64_t at1 = hl_taps_source(taps, 1, pixel[1], line[1].first + b * line[1].step);
-                int64_t begin = (image * taps->source[0] + at0) * taps->source[1] + at1;
-                const unsigned char *from = NULL;
-                if (at0 >= 0 && at1 >= 0)
-                    from = (const unsigned char *)source + begin * taps->source[2] * step;
-                for (int64_t c = 0; c < last->n; c++, to += ld) {
-                    int64_t t = last->first + c * last->step;
-                    if (slope) {
-                        hl_taps_point_line(taps, slope, pixel[2], t, length, from, step, zeros, to);
-                        continue;
-                    }
-                    int64_t at2 = from ? hl_taps_source(taps, 2, pixel[2], t) : -1;
-                    *to = at2 >= 0 ? from + at2 * step : zeros;
-                }
+        const unsigned char *from = NULL;
+        int64_t tap_line = tap0 / line->n, c = tap0 % line->n;
+        for (int64_t tap = tap0; tap < tap1; tap++, to += ld) {
+            if (tap == tap0 || c == 0)
+                from = hl_taps_find_line(taps, class, tap_line, image, pixel, source, step);
+            int64_t t = line->first + c * line->step;
+            if (slope) {
+                hl_taps_point_line(taps, slope, pixel[last], t, length, from, step, zeros, to);
+            } else {
+                int64_t at = from ? hl_taps_source(taps, last, pixel[last], t) : -1;
+                *to = at >= 0 ? from + at * step : zeros;
             }
+            if (++c == line->n) c = 0, tap_line++;
+        }
     }
 }
 
