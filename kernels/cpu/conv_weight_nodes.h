@@ -201,7 +201,8 @@ static void run_task(const weight_state *s, const weight_task *task, const ELEME
             gemm.ldb = s->taps.channels;
         } else if (s->line) {
             hl_taps_copy_lines(&s->taps, row, gemm.k, task->tap0 / s->line,
-                               (task->tap0 + task->n_taps) / s->line, x, sizeof(ELEMENT), rows);
+                               (task->tap0 + task->n_taps) / s->line, x, sizeof(ELEMENT), rows,
+                               gemm.ldb * (int64_t)sizeof(ELEMENT));
         } else {
             hl_taps_point(&s->taps, class, row, gemm.k, task->tap0, task->tap0 + task->n_taps, x,
                           sizeof(ELEMENT), own + s->zeros, pointers, BLOCK);

@@ -207,8 +207,8 @@ static inline const unsigned char *hl_taps_find_line(const hl_taps *taps,
     int64_t place = image, t[HL_WINDOW_DIMS] = {0};
     for (int d = last - 1; d >= 0; d--) {
         const hl_taps_line *line = &class->line[d];
-        t[d] = line->first + (i > 0 ? i % line->n * line->step : 0);
-        i = i > 0 ? i / line->n : 0;
+        t[d] = line->first + i % line->n * line->step;
+        i /= line->n;
     }
     for (int d = 0; d < last; d++) {
         int64_t at = hl_taps_source(taps, d, pixel[d], t[d]);
@@ -269,43 +269,67 @@ static inline bool hl_taps_are_runs(const hl_taps *taps)
     return !taps->transposed && taps->window.dilation[taps->window.n - 1] == 1;
 }
 
-/* What the taps of lines [line0, line1) of the kernel read for rows [row, row + n), side by side.
- * For taps that are runs. */
-static inline void hl_taps_copy_lines(const hl_taps *taps, int64_t row, int64_t n, int64_t line0,
-                                      int64_t line1, const void *source, int64_t bytes, void *rows)
+/* Runs are short: copying in vectors, the last over what the one before it wrote, takes less than a
+ * call. */
+static inline void hl_taps_copy_run(unsigned char *to, const unsigned char *from, int64_t bytes)
+{
+    enum { VECTOR = 16 };
+    if (bytes < VECTOR) {
+        memcpy(to, from, (size_t)bytes);
+        return;
+    }
+    for (int64_t at = 0; at + VECTOR <= bytes; at += VECTOR) memcpy(to + at, from + at, VECTOR);
+    memcpy(to + bytes - VECTOR, from + bytes - VECTOR, VECTOR);
+}
+
+/* What the taps of one line read for n neighbours, of which the first is `pixel`, row_bytes apart.
+ * `source` is the first pixel of the line that is read, NULL: padding. */
+static inline void hl_taps_copy_line(const hl_taps *taps, int64_t pixel, int64_t n,
+                                     const unsigned char *source, int64_t pixel_bytes,
+                                     unsigned char *to, int64_t row_bytes)
 {
     const hl_window *w = &taps->window;
     const int last = w->n - 1;
-    const int64_t pixel_bytes = taps->channels * bytes, width = w->kernel[last] * pixel_bytes;
-    const unsigned char *first = source;
-    unsigned char *to = rows;
-    int64_t pixel[HL_WINDOW_DIMS];
-    for (int64_t i = 0; i < n; i++) {
-        int64_t image = hl_taps_locate(&taps->classes[0], row + i, pixel);
-        int64_t begin = hl_window_at(w, last, pixel[last], 0);
-        int64_t before = hl_cpu_min(hl_cpu_max(-begin, 0), w->kernel[last]);
-        int64_t end = hl_cpu_min(w->kernel[last], w->in[last] - begin);
+    const int64_t kernel = w->kernel[last], width = kernel * pixel_bytes;
+    int64_t begin = hl_window_at(w, last, pixel, 0);
+    for (int64_t i = 0; i < n; i++, begin += w->stride[last], to += row_bytes) {
+        if (source && begin >= 0 && begin + kernel <= w->in[last]) {
+            hl_taps_copy_run(to, source + begin * pixel_bytes, width);
+            continue;
+        }
+        int64_t head = hl_cpu_min(hl_cpu_max(-begin, 0), kernel);
+        int64_t end = hl_cpu_min(kernel, w->in[last] - begin);
+        memset(to, 0, (size_t)width);
+        if (source && head < end)
+            memcpy(to + head * pixel_bytes, source + (begin + head) * pixel_bytes,
+                   (size_t)((end - head) * pixel_bytes));
+    }
+}
+
+/* What the taps of lines [line0, line1) of the kernel read for rows [row, row + n), side by side
+ * and zeros behind them, row_bytes in all. For taps that are runs. */
+static inline void hl_taps_copy_lines(const hl_taps *taps, int64_t row, int64_t n, int64_t line0,
+                                      int64_t line1, const void *source, int64_t bytes, void *rows,
+                                      int64_t row_bytes)
+{
+    const hl_taps_class *class = &taps->classes[0];
+    const int last = taps->window.n - 1;
+    const int64_t pixel_bytes = taps->channels * bytes;
+    const int64_t width = taps->window.kernel[last] * pixel_bytes;
+    const int64_t used = (line1 - line0) * width;
+    int64_t pixel[HL_WINDOW_DIMS], length;
+    for (int64_t i = 0; i < n; i += length) {
+        unsigned char *to = (unsigned char *)rows + i * row_bytes;
+        int64_t image = hl_taps_locate(class, row + i, pixel);
+        length = hl_cpu_min(n - i, class->line[last].n_pixels - pixel[last]);
         for (int64_t line = line0; line < line1; line++, to += width) {
-            int64_t rest = line, place = image;
-            bool is_padding = end <= before;
-            int64_t t[HL_WINDOW_DIMS] = {0};
-            for (int d = last - 1; d >= 0; d--) t[d] = rest % w->kernel[d], rest /= w->kernel[d];
-            for (int d = 0; d < last; d++) {
-                int64_t at = hl_window_at(w, d, pixel[d], t[d]);
-                is_padding |= at < 0 || at >= w->in[d];
-                place = place * w->in[d] + at;
-            }
-            if (is_padding) {
-                memset(to, 0, (size_t)width);
-                continue;
-            }
-            const unsigned char *from = first + (place * w->in[last] + begin) * pixel_bytes;
-            int64_t head = before * pixel_bytes, tail = end * pixel_bytes;
-            memset(to, 0, (size_t)head);
-            memcpy(to + head, from + head, (size_t)(tail - head));
-            memset(to + tail, 0, (size_t)(width - tail));
+            const unsigned char *from =
+                hl_taps_find_line(taps, class, line, image, pixel, source, pixel_bytes);
+            hl_taps_copy_line(taps, pixel[last], length, from, pixel_bytes, to, row_bytes);
         }
     }
+    for (int64_t i = 0; i < n && used < row_bytes; i++)
+        memset((unsigned char *)rows + i * row_bytes + used, 0, (size_t)(row_bytes - used));
 }
 
 /* The place in the result, among the pixels of all images, of a row of a class. */
