@@ -96,7 +96,7 @@ void hl_gemm_pack(const hl_gemm_b *b, int64_t panel0, int64_t panel1, hl_gemm_wo
 
 /* One strip of columns of C, `width` vectors wide, done in row tiles of nearly equal height, from
  * *tile on. A's rows begin a_step bytes apart, and tiles another a_gap. */
-static void run_strip(const hl_gemm_type *type, int width, int64_t rows, int64_t a_step,
+static void run_tiles(const hl_gemm_type *type, int width, int64_t rows, int64_t a_step,
                       int64_t a_gap, hl_gemm_tile *tile)
 {
     const hl_gemm_tile_fn *run = type->tiles[width];
@@ -111,11 +111,33 @@ static void run_strip(const hl_gemm_type *type, int width, int64_t rows, int64_t
     }
 }
 
+/* The same for any type. */
+static void run_strip(const hl_gemm_type *type, int width, int64_t rows, int64_t a_step,
+                      int64_t a_gap, hl_gemm_tile *tile)
+{
+    if (!type->sum_products) {
+        run_tiles(type, width, rows, a_step, a_gap, tile);
+        return;
+    }
+    _Alignas(64) float sums[HL_GEMM_SUM_ROWS * HL_GEMM_PANEL];
+    const unsigned char *a = tile->a;
+    type->begin_sums();
+    for (int64_t i = 0; i < rows; i += HL_GEMM_SUM_ROWS) {
+        int64_t n = min64(HL_GEMM_SUM_ROWS, rows - i);
+        tile->a = a + i * a_step;
+        type->sum_products(width, n, a_step, tile, sums);
+        tile->a = (const unsigned char *)sums;
+        run_tiles(type, width, n, HL_GEMM_PANEL * sizeof(float), 0, tile);
+    }
+    type->end_sums();
+}
+
 /* Vectors of the strip that starts with `left` vectors to go: all when they fit one tile, else
  * two, or three where one would be left over. Few rows take wide strips, to keep enough chains
  * going. */
-static int choose_width(int64_t left, int64_t rows)
+static int choose_width(const hl_gemm_type *type, int64_t left, int64_t rows)
 {
+    if (type->sum_products) return (int)min64(left, 2);
     if (left <= WIDTH_MAX) return (int)left;
     if (rows <= HEIGHT_OF[WIDTH_MAX] && WIDTH_MAX % 2 == 0) return WIDTH_MAX;
     return left == 3 ? 3 : 2;
@@ -279,7 +301,7 @@ static void run_block(const hl_gemm *gemm, const k_block *block, unsigned steps,
     tile.steps = steps, tile.alpha = epilogue->alpha;
     int width;
     for (int64_t j = n0; j < n1; j += width * HL_VL) {
-        width = choose_width(ceil_div(n1 - j, HL_VL), rows);
+        width = choose_width(gemm->type, ceil_div(n1 - j, HL_VL), rows);
         tile.last_lanes = min64(HL_VL, n1 - j - (width - 1) * HL_VL);
         tile.a = a, tile.b = b + j / HL_GEMM_PANEL * tile.b_pair;
         tile.c = gemm->c + m0 * gemm->ldc + j;
@@ -407,11 +429,26 @@ typedef struct tn_task {
     int64_t m, n, k0, k1;
     const unsigned char *a, *b; /* at the tile's first column */
     int64_t lda, ldb;
+    const hl_gemm_tn *runs; /* whose segments are B; NULL: b is */
+    int64_t col;            /* the tile's first, among those of the segments */
     float *c;
     int64_t ldc;
     float alpha;
     bool accumulate;
 } tn_task;
+
+/* All panels of rows [k0, k0 + k) of B's segments. */
+static void pack_runs(const tn_task *task, int64_t k0, int64_t k, int64_t panel_words,
+                      hl_gemm_word *packed)
+{
+    const hl_gemm_tn *runs = task->runs;
+    const hl_gemm_packer *packer = runs->type->terms > 1 ? runs->type->pack_bf16 : runs->type->pack_f32;
+    for (int64_t j = 0; j < task->n; j += HL_GEMM_PANEL, packed += panel_words) {
+        int64_t col = task->col + j, segment = col / runs->segment_n;
+        packer->runs(k, runs->segments + segment * runs->ld_segments + k0,
+                     runs->segment_offset + col % runs->segment_n, packed);
+    }
+}
 
 /* One block of the reduction into all strips of the tile. */
 static void run_tn_block(const tn_task *task, int64_t k0, int64_t k, hl_gemm_word *scratch)
@@ -424,15 +461,18 @@ static void run_tn_block(const tn_task *task, int64_t k0, int64_t k, hl_gemm_wor
                            scratch + panels * panel_words);
     hl_gemm_b b = {.type = type,
                    .dtype = type->terms > 1 ? HL_DTYPE_BF16 : HL_DTYPE_F32,
-                   .at = task->b + k0 * task->ldb * type->bytes,
+                   .at = task->runs ? NULL : task->b + k0 * task->ldb * type->bytes,
                    .n_segments = 1,
                    .k = k,
                    .n = task->n,
                    .k_stride = task->ldb,
                    .n_stride = 1};
-    bool pack_b = packs_b(type, task->m, task->ldb);
-    if (pack_b) hl_gemm_pack(&b, 0, panels, scratch);
-    hl_gemm_tile tile = {.form = HL_GEMM_COLUMNS,
+    bool pack_b = task->runs || packs_b(type, task->m, task->ldb);
+    if (task->runs)
+        pack_runs(task, k0, k, panel_words, scratch);
+    else if (pack_b)
+        hl_gemm_pack(&b, 0, panels, scratch);
+    hl_gemm_tile tile = {.form = a.is_turned ? HL_GEMM_ROWS : HL_GEMM_COLUMNS,
                          .k = words,
                          .a_stride = a.stride,
                          .n_segments = 1,
@@ -440,11 +480,11 @@ static void run_tn_block(const tn_task *task, int64_t k0, int64_t k, hl_gemm_wor
                          .alpha = task->alpha};
     if (task->alpha != 1) tile.steps |= STEP_ALPHA;
     if (task->accumulate || k0 > task->k0) tile.steps |= STEP_ACCUMULATE;
-    int64_t a_step = a.is_tiled ? words * WORD : WORD, a_gap = a.is_tiled ? TILE_GAP * WORD : 0;
+    int64_t a_step = a.is_turned ? a.stride : a.is_tiled ? words * WORD : WORD, a_gap = a.is_tiled ? TILE_GAP * WORD : 0;
     int width;
     for (int64_t j = 0; j < task->n; j += width * HL_VL) {
         int64_t left = ceil_div(task->n - j, HL_VL);
-        width = a.is_tiled ? (int)min64(2, left) : choose_width(left, task->m);
+        width = a.is_tiled ? (int)min64(2, left) : choose_width(type, left, task->m);
         tile.last_lanes = min64(HL_VL, task->n - j - (width - 1) * HL_VL);
         tile.b = scratch + j / HL_GEMM_PANEL * panel_words;
         tile.b_stride = HL_GEMM_PANEL, tile.b_pair = panel_words;
@@ -548,7 +588,10 @@ void hl_gemm_tn_tile(const hl_gemm_tn *gemm, const hl_gemm_tn_plan *plan, int64_
         .k1 = min64((split + 1) * plan->tile_k, gemm->k),
         .a = (const unsigned char *)(swapped ? gemm->b : gemm->a) + i * bytes,
         .lda = swapped ? gemm->ldb : gemm->lda,
-        .b = (const unsigned char *)(swapped ? gemm->a : gemm->b) + j * bytes,
+        .b = gemm->segments ? NULL
+                            : (const unsigned char *)(swapped ? gemm->a : gemm->b) + j * bytes,
+        .runs = gemm->segments ? gemm : NULL,
+        .col = j,
         .ldb = swapped ? gemm->lda : gemm->ldb,
         .c = swapped ? turned : c + i * ldc + j,
         .ldc = ldc,

@@ -183,6 +183,7 @@ typedef struct hl_gemm_columns {
     const void *at;
     int64_t stride; /* bytes between columns */
     bool is_tiled;  /* columns of each tile on their own, TILE_GAP words between tiles */
+    bool is_turned; /* rows of words of K, `stride` bytes apart, in place of columns */
 } hl_gemm_columns;
 
 /* Between packed tiles of A: the last column's store may run over by less than a vector. */
@@ -206,6 +207,8 @@ typedef struct hl_gemm_packer {
     void (*rows)(int64_t k, int64_t n_panels, int64_t panel_words, const void *b, int64_t k_stride,
                  hl_gemm_word *packed);
     void (*edge)(int64_t k, int64_t lanes, const void *b, int64_t k_stride, hl_gemm_word *packed);
+    /* One panel, from rows that each begin `offset` elements behind a pointer of their own. */
+    void (*runs)(int64_t k, const void *const *rows, int64_t offset, hl_gemm_word *packed);
     /* Terms of k side by side. */
     void (*transposed)(int64_t k, int64_t lanes, const void *b, int64_t n_stride,
                        hl_gemm_word *packed);
@@ -226,7 +229,15 @@ struct hl_gemm_type {
     /* Rows of C where it has at most thin_max columns, so that tiles would be mostly empty. */
     int64_t thin_max;
     void (*run_thin)(const hl_gemm *gemm, int64_t m0, int64_t m1);
+    /* Where sums are not made in vectors: those of up to HL_GEMM_SUM_ROWS rows and two vectors, rows
+     * HL_GEMM_PANEL apart; `tiles` then bring them through the epilogue. Called between the other
+     * two. NULL: `tiles` make the sums. */
+    void (*begin_sums)(void);
+    void (*sum_products)(int width, int64_t rows, int64_t a_step, const hl_gemm_tile *tile,
+                         float *sums);
+    void (*end_sums)(void);
 };
+enum { HL_GEMM_SUM_ROWS = 32 };
 
 /* The tiles of a type, from its add_rows, add_columns and add_segments: functions of constant
  * height and width, which share an epilogue, and their places in the table. */

@@ -39,8 +39,8 @@ _KERNELS = [
     Mutant(
         "residual-is-any-type",
         _CPU + "epilogue.h",
-        "if (e->residual && !hl_type_equal(",
-        "if (e->residual < 0 && !hl_type_equal(",
+        "if (e->residual &&",
+        "if (e->residual < 0 &&",
         python(_EPILOGUES),
     ),
     Mutant(
@@ -69,13 +69,6 @@ _KERNELS = [
         _CPU + "conv_nodes.h",
         "if (hl_gemm_is_one_block(&gemm)) out_req->in_place[0]",
         "out_req->in_place[0]",
-        python(_EPILOGUES),
-    ),
-    Mutant(
-        "epilogue-of-the-first-group",
-        _CPU + "conv_nodes.h",
-        "hl_epilogue_move(&gemm.epilogue, row, g * s->out);",
-        "hl_epilogue_move(&gemm.epilogue, row, 0);",
         python(_EPILOGUES),
     ),
     Mutant(
