@@ -90,8 +90,8 @@ CUDA_ARCHS = (75, 80, 86, 89, 90, 100, 120)
 CUDA_FLAGS = ["-std=c++17", "-O3", "-fmad=false", "-Icsrc", "-I.", "-Xptxas=-v", "-fatbin"]
 CUDA_OLDEST = 12080
 CUDA_HOST = Path("kernels/cuda/build.c")
-# Embeds the headers that headers.def beside it names.
-CUDA_HEADERS = Path("kernels/cuda/headers.c")
+# Embed the files that the .def beside each names.
+CUDA_EMBEDDING = (Path("kernels/cuda/headers.c"), Path("kernels/cuda/gpus.c"))
 
 
 class Unit(NamedTuple):
@@ -249,10 +249,10 @@ def instruction_sets(machine: str) -> dict[str, list[str]]:
 
 def embedded_by(source: Path) -> tuple[str, ...]:
     """Files that a source embeds: the compiler does not list them as read."""
-    if source != CUDA_HEADERS:
+    if source not in CUDA_EMBEDDING:
         return ()
     table = (ROOT / source.with_suffix(".def")).read_text()
-    return tuple(re.findall(r'^HL_CUDA_HEADER\(\w+, "[^"]+", "([^"]+)"\)$', table, re.M))
+    return tuple(re.findall(r'^HL_CUDA_\w+\(\w+, "[^"]+", "([^"]+)"\)$', table, re.M))
 
 
 def core_units(machine: str, cuda: Unit | None = None) -> list[Unit]:

@@ -307,6 +307,10 @@ struct hl_device {
                                stream, beside the first; 0: none does */
     size_t alignment;       /* of every operand */
     int64_t n_refusals;     /* atomic: how often a query began to refuse what it took (tune) */
+    bool is_described;      /* there is no such device here: plans are predicted for it, and what
+                               would do work is refused */
+    size_t unasked_bytes;   /* of such a device: the most that libraries which choose on the device,
+                               and were not asked, take of it beside what is predicted */
 };
 
 typedef struct hl_device_options {
@@ -315,6 +319,8 @@ typedef struct hl_device_options {
                         else the best of the machine */
     const char *library_roots; /* cuda: folders that may hold wheels (`nvidia/...`), ':' between
                                   them; NULL: none */
+    const char *gpu;           /* cuda: the name of a GPU that is described ("T4"), in the place of
+                                  the machine's; NULL: the machine's */
 } hl_device_options;
 
 /* What a backend finds on this machine, for people: nothing of it stays open. */

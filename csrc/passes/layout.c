@@ -124,15 +124,25 @@ static bool is_ordered(const layout_state *s, const hl_node *node, int32_t i, co
     return s->is_in[node->in[i]] && has_order(s, node, i) && is_same(&s->order[node->in[i]], order);
 }
 
+/* The shape with dims of 1 before it, as broadcasting has them. */
+static hl_shape pad_shape(const hl_shape *shape, int32_t rank)
+{
+    hl_shape padded = {.rank = rank};
+    int32_t missing = rank - shape->rank;
+    for (int32_t d = 0; d < rank; d++) padded.dim[d] = d < missing ? 1 : shape->dim[d - missing];
+    return padded;
+}
+
 /* Do the elements of a value that has this shape in that order lie as they do without it? Then a
  * reshape permutes them. */
 static bool lies_alike(const hl_shape *shape, const hl_ints *order)
 {
     hl_ints dims = invert(order);
     int64_t last = -1;
-    if (shape->rank != order->n) return false;
+    if (shape->rank > order->n) return false;
+    hl_shape padded = pad_shape(shape, order->n);
     for (int32_t d = 0; d < dims.n; d++) {
-        if (shape->dim[dims.at[d]] == 1) continue;
+        if (padded.dim[dims.at[d]] == 1) continue;
         if (dims.at[d] < last) return false;
         last = dims.at[d];
     }
@@ -140,20 +150,23 @@ static bool lies_alike(const hl_shape *shape, const hl_ints *order)
 }
 
 /* What a value is broadcast from, if its elements lie alike in that order: itself or the operand of
- * EXPAND; HL_NONE: they do not. */
+ * EXPAND, whose dtype CAST may have changed; HL_NONE: they do not. */
 static hl_id find_source(const layout_state *s, hl_id value, const hl_ints *order)
 {
-    hl_node_id maker = hl_graph_producer(s->graph, value);
-    if (lies_alike(hl_graph_shape(s->graph, value), order)) return value;
-    if (maker == HL_NONE || s->graph->nodes[maker].op != HL_OP_EXPAND) return HL_NONE;
-    hl_id source = s->graph->nodes[maker].in[0];
-    return lies_alike(hl_graph_shape(s->graph, source), order) ? source : HL_NONE;
+    static const hl_op through[] = {HL_OP_CAST, HL_OP_EXPAND};
+    for (int i = 0; i < 2; i++) {
+        if (lies_alike(hl_graph_shape(s->graph, value), order)) return value;
+        hl_node_id maker = hl_graph_producer(s->graph, value);
+        if (maker == HL_NONE) return HL_NONE;
+        if (s->graph->nodes[maker].op == through[i]) value = s->graph->nodes[maker].in[0];
+    }
+    return lies_alike(hl_graph_shape(s->graph, value), order) ? value : HL_NONE;
 }
 
 static hl_shape turn_shape(const hl_shape *shape, const hl_ints *order)
 {
-    hl_shape turned = *shape;
-    for (int32_t d = 0; d < shape->rank; d++) turned.dim[order->at[d]] = shape->dim[d];
+    hl_shape padded = pad_shape(shape, order->n), turned = padded;
+    for (int32_t d = 0; d < order->n; d++) turned.dim[order->at[d]] = padded.dim[d];
     return turned;
 }
 
@@ -181,10 +194,12 @@ static bool can_reorder(const layout_state *s, const hl_node *node, hl_attrs *at
         if (found) *out_in = s->order[node->in[i]];
     }
     if (!found) return false;
-    for (int32_t i = 0; i < node->n_in; i++)
-        if (has_order(s, node, i) && !is_ordered(s, node, i, out_in) &&
-            find_source(s, node->in[i], out_in) == HL_NONE)
-            return false;
+    bool broadcasts = hl_op_get(node->op)->flags & HL_OP_POINTWISE;
+    for (int32_t i = 0; i < node->n_in; i++) {
+        if (!has_order(s, node, i) || is_ordered(s, node, i, out_in)) continue;
+        if (!broadcasts && hl_graph_shape(graph, node->in[i])->rank != out_in->n) return false;
+        if (find_source(s, node->in[i], out_in) == HL_NONE) return false;
+    }
     hl_ints dims = invert(out_in);
     *attrs = node->attrs;
     if (!hl_node_permute(graph, node, &dims, attrs, &out_dims)) return false;
@@ -328,6 +343,9 @@ static hl_status build_turned(layout_state *s, hl_id value, const hl_ints *order
     hl_shape shape = turn_shape(hl_graph_shape(s->graph, value), order);
     hl_shape narrow = turn_shape(hl_graph_shape(s->graph, source), order);
     HL_TRY(hl_build_reshape(s->graph, source, &narrow, out_id));
+    hl_dtype dtype = hl_graph_dtype(s->graph, value);
+    if (hl_graph_dtype(s->graph, source) != dtype)
+        HL_TRY(hl_build_cast(s->graph, *out_id, dtype, out_id));
     return hl_build_expand(s->graph, *out_id, &shape, out_id);
 }
 

@@ -37,7 +37,10 @@ typedef struct conv_state {
     bool is_matrix;          /* the source itself is what the only tap reads */
     bool copies;             /* the runs of a row side by side */
     bool by_lines;           /* lines of the kernel at once */
-    int32_t bias, result;    /* numbers in args; bias 0: none */
+    hl_epilogue epilogue;
+    int32_t result;     /* number in args */
+    hl_moments moments; /* where they are asked for */
+    size_t partials;    /* offset in the scratch of all threads, behind the packed weight */
     /* Elements between weights of neighbouring taps, channels of the source and of the result, and
      * groups. */
     int64_t k_stride, n_stride, group_stride;
@@ -88,7 +91,7 @@ static conv_state make_state(const hl_graph *graph, const hl_node *node)
                     .in = (transposed ? conv.O : conv.C) / conv.groups,
                     .out = (transposed ? conv.C : conv.O) / conv.groups,
                     .channels = transposed ? conv.C : conv.O,
-                    .bias = node->n_in > 2 ? 2 : 0,
+                    .epilogue = hl_epilogue_make(graph, node),
                     .result = node->n_in};
     int64_t n_taps = s.taps.n_taps;
     s.words = hl_gemm_count_rows(TYPE, 1, s.in);
@@ -112,9 +115,24 @@ static conv_state make_state(const hl_graph *graph, const hl_node *node)
     if (s.by_lines)
         s.turned = take(&s.thread_bytes, (size_t)(n_taps * s.in * HL_GEMM_PANEL) * sizeof(ELEMENT));
     s.gemm = take(&s.thread_bytes, hl_gemm_scratch_bytes(&largest));
+    s.partials = (size_t)(s.groups * s.n_panels * count_words(&s, n_taps) * HL_GEMM_PANEL) *
+                 sizeof(hl_gemm_word);
+    s.moments = hl_moments_make(s.taps.n_rows, s.channels, HL_GEMM_ROWS_BEST);
     if (s.taps.n_classes > 1)
         s.tile = take(&s.thread_bytes, (size_t)(s.n_rows * s.out) * sizeof(float));
     return s;
+}
+
+/* The residual of results in another order than memory's would have to be brought into it. */
+static hl_status require_epilogue(const hl_graph *graph, const hl_node *node, const conv_state *s,
+                                  hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    hl_gemm gemm = make_gemm(s, s->taps.n_taps);
+    HL_TRY(hl_epilogue_require(graph, node, &s->epilogue, out_why_not));
+    if (!s->epilogue.residual) return HL_OK;
+    if (s->taps.n_classes > 1) return hl_reason_set(out_why_not, "needs no residual with strides");
+    if (hl_gemm_is_one_block(&gemm)) out_req->in_place[0] = (uint64_t)1 << s->epilogue.residual;
+    return HL_OK;
 }
 
 static bool takes(const hl_graph *graph, const hl_node *node, hl_reason *out_why_not)
@@ -143,7 +161,7 @@ static hl_status query_conv(hl_device *device, const hl_graph *graph, hl_node_id
     }
     conv_state s = make_state(graph, node);
     int64_t per_panel = count_words(&s, s.taps.n_taps) * HL_GEMM_PANEL;
-    out_req->scratch_bytes = (size_t)(s.groups * s.n_panels * per_panel) * sizeof(hl_gemm_word);
+    out_req->scratch_bytes = s.partials;
     out_req->thread_scratch_bytes = s.thread_bytes;
     out_req->rows = hl_cpu_max(s.groups * s.n_panels * s.taps.n_classes, 1);
     out_req->grain = 1;
@@ -152,7 +170,8 @@ static hl_status query_conv(hl_device *device, const hl_graph *graph, hl_node_id
     out_req->phase_rows = hl_cpu_max(s.taps.n_rows, 1);
     out_req->phase_row_cost =
         NS_PER_MAC * (double)s.channels * (double)(s.in * s.taps.n_taps) / s.taps.n_classes;
-    return HL_OK;
+    if (s.epilogue.has_moments) hl_moments_require(&s.moments, out_req);
+    return require_epilogue(graph, node, &s, out_req, out_why_not);
 }
 
 static hl_status prepare_conv(hl_device *device, const hl_graph *graph, hl_node_id id,
@@ -256,7 +275,6 @@ static void run_rows(const conv_state *s, const hl_taps_class *class, int64_t ro
 {
     const void **pointers = (const void **)(own + s->pointers);
     float *result = args[s->result], *tile = (float *)(own + s->tile);
-    const float *bias = s->bias ? args[s->bias] : NULL;
     bool is_only = s->taps.n_classes == 1;
     hl_gemm gemm = make_gemm(s, class->n_taps);
     if (!s->by_lines && !s->is_matrix)
@@ -264,7 +282,8 @@ static void run_rows(const conv_state *s, const hl_taps_class *class, int64_t ro
                       own + s->zeros, pointers, s->n_rows);
     for (int64_t g = 0; g < s->groups; g++) {
         gemm.b = find_packed(s, scratch, g, class);
-        gemm.epilogue.bias = bias ? bias + g * s->out : NULL;
+        gemm.epilogue = hl_epilogue_steps(&s->epilogue, args, s->channels);
+        hl_epilogue_move(&gemm.epilogue, row, g * s->out);
         gemm.c = is_only ? result + row * s->channels + g * s->out : tile;
         gemm.ldc = is_only ? s->channels : s->out;
         gemm.segment_offset = g * s->in;
@@ -288,6 +307,20 @@ static void run_rows(const conv_state *s, const hl_taps_class *class, int64_t ro
     }
 }
 
+static float *find_partials(const conv_state *s, void *scratch)
+{
+    return (float *)(void *)((unsigned char *)scratch + s->partials);
+}
+
+/* Of rows that were made just now and lie in one block. */
+static void take_moments(const conv_state *s, const float *result, int64_t row, int64_t n,
+                         void *scratch)
+{
+    const hl_moments *m = &s->moments;
+    hl_moments_take(result + row * s->channels, s->channels, row % m->grain, n,
+                    hl_moments_partial(m, find_partials(s, scratch), row));
+}
+
 static void run_pixels(const conv_state *s, void *const *args, int64_t begin, int64_t end,
                        const hl_launch *launch)
 {
@@ -298,27 +331,44 @@ static void run_pixels(const conv_state *s, void *const *args, int64_t begin, in
         const hl_taps_class *class = hl_taps_find(&s->taps, begin);
         int64_t row = begin - class->first_row;
         int64_t n = hl_cpu_min(hl_cpu_min(end - begin, class->n_rows - row), s->n_rows);
+        if (s->epilogue.has_moments) n = hl_cpu_min(n, s->moments.grain - row % s->moments.grain);
         run_rows(s, class, row, n, args, launch->scratch, own);
+        if (s->epilogue.has_moments) take_moments(s, args[s->result], row, n, launch->scratch);
         begin += n;
     }
+}
+
+/* The phases behind packing of a convolution with moments. */
+static void run_moments(const conv_state *s, void *const *args, int64_t begin, int64_t end,
+                        const hl_launch *launch)
+{
+    if (launch->phase == 1)
+        run_pixels(s, args, begin * s->moments.grain, end * s->moments.grain, launch);
+    else
+        hl_moments_share(&s->moments, find_partials(s, launch->scratch), begin, end,
+                         args[s->result + 1], args[s->result + 2]);
 }
 
 static void run_conv(const hl_kernel_state *state, void *const *args, int64_t begin, int64_t end,
                      const hl_launch *launch)
 {
+    const conv_state *s = state->impl;
     if (launch->phase == 0)
-        pack_panels(state->impl, args, begin, end, launch);
+        pack_panels(s, args, begin, end, launch);
+    else if (s->epilogue.has_moments)
+        run_moments(s, args, begin, end, launch);
     else
-        run_pixels(state->impl, args, begin, end, launch);
+        run_pixels(s, args, begin, end, launch);
 }
 
-#define CONV(OP, text)                                                                             \
+#define CONV(OP, text, texts)                                                                      \
     {.op = HL_OP_##OP,                                                                             \
      .name = KERNEL(text),                                                                         \
+     .fusions = texts,                                                                             \
      .query = query_conv,                                                                          \
      .prepare = prepare_conv,                                                                      \
      .block = run_conv}
-static const hl_kernel conv = CONV(CONV, "conv");
-static const hl_kernel transpose = CONV(CONV_TRANSPOSE, "conv_transpose");
+static const hl_kernel conv = CONV(CONV, "conv", hl_epilogue_moments_texts);
+static const hl_kernel transpose = CONV(CONV_TRANSPOSE, "conv_transpose", hl_epilogue_texts);
 
 const hl_kernel *const KERNELS[] = {&conv, &transpose, NULL};

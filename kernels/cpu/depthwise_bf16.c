@@ -1,8 +1,8 @@
 /* Convolutions of each channel by itself, of bfloat16: read as floats, computed in float32. */
 #include "base/half.h"
 #include "ir/window.h"
-#include "kernels/cpu/kernel.h"
-#include "kernels/cpu/rows.h"
+#include "kernels/cpu/epilogue.h"
+#include "kernels/cpu/moments.h"
 
 #define DTYPE        HL_DTYPE_BF16
 #define ELEMENT      uint16_t

@@ -30,6 +30,11 @@ hl_status hl_cublaslt_check(const hl_cublaslt *lt, cublasStatus_t status, const 
  * may be there tomorrow. */
 static hl_status open_library(hl_cuda_device *device, hl_cublaslt *lt)
 {
+    if (hl_cuda_device_gpu(&device->base)) {
+        hl_text_copy(lt->why_not, sizeof lt->why_not,
+                     "cuBLASLt chooses on the GPU, got a description");
+        return HL_OK;
+    }
     hl_library_found found;
     hl_library_search search = {device->library_roots, device->driver.version};
     hl_library_find(&hl_library_cublaslt, &search, &found);
@@ -62,6 +67,7 @@ static hl_status open_once(hl_cuda_device *device)
     if (device->cublaslt) return HL_OK;
     HL_TRY(hl_alloc_zero(sizeof *lt, (void **)&lt));
     hl_status status = open_library(device, lt);
+    lt->refusals = (hl_refusals){.library = "cuBLASLt", .kind = "matmul", .version = lt->version};
     if (status == HL_OK)
         device->cublaslt = lt;
     else
@@ -97,6 +103,6 @@ void hl_cublaslt_destroy(hl_cublaslt *lt)
     if (!lt) return;
     hl_os_library_close(&lt->library);
     hl_free(lt->answers);
-    hl_free(lt->refused);
+    hl_refusals_deinit(&lt->refusals);
     hl_free(lt);
 }

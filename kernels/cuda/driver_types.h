@@ -46,6 +46,7 @@ typedef struct CUgraphExec_st *CUgraphExec;
     C(CUDA_ERROR_INVALID_ADDRESS_SPACE, 717)                                                       \
     C(CUDA_ERROR_INVALID_PC, 718)                                                                  \
     C(CUDA_ERROR_LAUNCH_FAILED, 719)                                                               \
+    C(CUDA_ERROR_NOT_SUPPORTED, 801)                                                               \
     C(CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, 803)                                                      \
     C(CUDA_ERROR_MPS_RPC_FAILURE, 806)                                                             \
     C(CUDA_ERROR_MPS_CLIENT_TERMINATED, 810)                                                       \

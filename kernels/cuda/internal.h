@@ -4,6 +4,7 @@
 #define HL_KERNELS_CUDA_INTERNAL_H
 
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/gpus.h"
 #include "kernels/cuda/nvrtc.h"
 
 struct hl_stream {
@@ -32,6 +33,7 @@ typedef struct hl_cuda_compiler {
 typedef struct hl_cuda_device {
     hl_device base;
     hl_cuda_driver driver;
+    const hl_cuda_gpu *gpu; /* that it is the description of; NULL: it is a GPU */
     hl_cuda_facts facts;
     CUdevice ordinal;
     CUcontext context;    /* the primary one, shared with whoever else is in the process */
@@ -52,6 +54,7 @@ typedef struct hl_cuda_device {
     hl_mutex library_lock;
     char *library_roots; /* of hl_device_options, or NULL */
     struct hl_cublaslt *cublaslt;
+    struct hl_cudnn *cudnn;
     struct hl_cuda_autotune_entry *autotuned; /* under the same lock */
     int64_t n_autotuned, cap_autotuned;
 } hl_cuda_device;

@@ -5,6 +5,9 @@
 
 #include "kernels/cuda/lt_product.h"
 
+/* The most workspace that an algorithm may want on this device. */
+size_t hl_lt_workspace_bytes(const hl_device *device);
+
 enum { HL_LT_ALGOS = 8 };
 /* Best first, as the heuristics see it. */
 typedef struct hl_lt_algos {

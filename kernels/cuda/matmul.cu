@@ -32,28 +32,72 @@ HL_DEVICE float read_float(const void *p, int32_t dtype, int64_t i)
     }
 }
 
-/* A product and where it lies; of the result, from row c_row on. */
-template <class T> struct product {
-    const T *a, *b;
+/* An operand at strides. What operands are asked:
+ *     find(r, c)   where an element lies; NULL: it is 0, outside of the matrix too
+ *     n_cols       columns
+ *     is_by_row()  neighbouring threads are to read along a row
+ *     is_wide()    so many columns as are 16 bytes, from a multiple of that on, lie side by side,
+ *                  at a multiple of 16 bytes, or are all 0 */
+template <class T> struct strided {
+    const T *first;
+    int64_t n_rows, n_cols, row, col;
+
+    HL_MEMBER const T *find(int64_t r, int64_t c) const
+    {
+        return r < n_rows && c < n_cols ? first + r * row + c * col : NULL;
+    }
+    HL_MEMBER bool is_by_row() const
+    {
+        return col == 1;
+    }
+    HL_MEMBER bool is_wide() const
+    {
+        return col == 1 && row % 8 == 0 && (uintptr_t)first % 16 == 0;
+    }
+};
+
+/* Where rows of a result lie: evenly, or as a layout has them. */
+struct even_rows {
+    int64_t first, apart;
+
+    HL_MEMBER int64_t find(int64_t row) const
+    {
+        return first + row * apart;
+    }
+};
+struct laid_rows {
+    int64_t first;
+    const hl_cuda_layout &rows;
+
+    HL_MEMBER int64_t find(int64_t row) const
+    {
+        return first + hl_layout_offset(rows, row);
+    }
+};
+
+/* A product: its operands a (M,K) and b (K,N), and where the rest lies. */
+template <class T, class A, class B, class R> struct product {
+    A a;
+    B b;
     const void *bias;
     void *c;
     float *sums;
-    int64_t c_row;
+    R rows;
     const hl_cuda_matrix_product &of;
 };
 
 /* What becomes of an element of the result. */
-template <class T> HL_DEVICE void finish(const product<T> &p, int64_t row, int64_t col, float value)
+template <class P> HL_DEVICE void finish(const P &p, int64_t row, int64_t col, float value)
 {
     if (p.bias) value += read_float(p.bias, p.of.bias_dtype, col);
     if (p.of.relu && !(value > 0) && value == value) value = 0;
-    hl_write_float(p.c, p.of.c_dtype, (p.c_row + row) * p.of.N + col, value);
+    hl_write_float(p.c, p.of.c_dtype, p.rows.find(row) + col, value);
 }
 
 /* The sums of a's rows, or of b's columns, belong to the blocks of the first tile across, or down:
  * lane i adds up what stands in shared memory of row or column i. */
-template <class T> struct summing {
-    const product<T> &p;
+template <class P> struct summing {
+    const P &p;
     int64_t row, col;
     float sum;
 
@@ -81,32 +125,31 @@ template <class T> struct summing {
 
 enum { F32_THREADS = HL_CUDA_MATMUL_F32_THREADS, F32_K = 16, F32_PITCH = TILE + 4 };
 
-/* dst[k * pitch + i] = src[(r0 + i) * row + (k0 + k) * step] for `size` rows and F32_K steps, 0
- * outside (rows, K), by threads of which this is number t. */
-template <int size, int n_threads>
-HL_DEVICE void load_steps(float *dst, int pitch, const float *src, int64_t rows, int64_t K,
-                          int64_t row, int64_t step, int64_t r0, int64_t k0, int t)
+/* dst[k * pitch + i] = a(i0 + i, k0 + k), or b(k0 + k, i0 + i), for `size` rows of a, or columns of
+ * b, and F32_K steps, by threads of which this is number t. */
+template <int size, int n_threads, bool is_a, class M>
+HL_DEVICE void load_steps(float *dst, int pitch, const M &src, int64_t i0, int64_t k0, int t)
 {
+    bool is_along = src.is_by_row() == is_a;
     for (int e = t; e < F32_K * size; e += n_threads) {
-        /* Neighbouring threads read along the operand's dense dim. */
-        int k = step == 1 ? e % F32_K : e / size, i = step == 1 ? e / F32_K : e % size;
-        bool is_inside = r0 + i < rows && k0 + k < K;
-        dst[k * pitch + i] = is_inside ? src[(r0 + i) * row + (k0 + k) * step] : 0.0f;
+        int k = is_along ? e % F32_K : e / size, i = is_along ? e / F32_K : e % size;
+        const float *at = is_a ? src.find(i0 + i, k0 + k) : src.find(k0 + k, i0 + i);
+        dst[k * pitch + i] = at ? *at : 0.0f;
     }
 }
 
-HL_DEVICE void multiply_tile(const product<float> &p, int64_t row, int64_t col)
+template <class A, class B, class R>
+HL_DEVICE void multiply_tile(const product<float, A, B, R> &p, int64_t row, int64_t col)
 {
     const hl_cuda_matrix_product &s = p.of;
-    const float *a = p.a, *b = p.b;
-    summing<float> own = {p, row, col, 0};
+    summing<product<float, A, B, R>> own = {p, row, col, 0};
     HL_SHARED(float, ta, F32_K *F32_PITCH);
     HL_SHARED(float, tb, F32_K *F32_PITCH);
     int t = hl_thread(), tr = t / 16 * 4, tc = t % 16 * 4;
     float sum[4][4] = {};
     for (int64_t k0 = 0; k0 < s.K; k0 += F32_K) {
-        load_steps<TILE, F32_THREADS>(ta, F32_PITCH, a, s.M, s.K, s.a_row, s.a_k, row, k0, t);
-        load_steps<TILE, F32_THREADS>(tb, F32_PITCH, b, s.N, s.K, s.b_col, s.b_k, col, k0, t);
+        load_steps<TILE, F32_THREADS, true>(ta, F32_PITCH, p.a, row, k0, t);
+        load_steps<TILE, F32_THREADS, false>(tb, F32_PITCH, p.b, col, k0, t);
         hl_barrier();
         if (own.of_a() && t < TILE) own.add(ta + t, F32_PITCH, F32_K);
         if (own.of_b() && t < TILE) own.add(tb + t, F32_PITCH, F32_K);
@@ -145,36 +188,38 @@ enum {
     PITCH_C = TILE + 8
 };
 
-/* dst[i * pitch + j] = src[(r0 + i) * row + (c0 + j) * col], 0 outside (rows, cols); height x
- * width, width a multiple of 8; by threads of which this is number t. */
-template <int n_threads, class T>
-HL_DEVICE void load_tile(T *dst, int pitch, int height, int width, const T *src, int64_t rows,
-                         int64_t cols, int64_t row, int64_t col, int64_t r0, int64_t c0, int t)
+/* dst[i * pitch + j] = src(r0 + i, c0 + j); height x width, width a multiple of 8; by threads of
+ * which this is number t. */
+template <int n_threads, class T, class M>
+HL_DEVICE void load_tile(T *dst, int pitch, int height, int width, const M &src, int64_t r0,
+                         int64_t c0, int t)
 {
-    bool is_dense = col == 1 && row % 8 == 0 && (uintptr_t)src % 16 == 0;
-    for (int e = t; is_dense && e < height * width / 8; e += n_threads) {
+    bool is_wide = src.is_wide(), is_by_row = src.is_by_row();
+    for (int e = t; is_wide && e < height * width / 8; e += n_threads) {
         int i = e / (width / 8), j = e % (width / 8) * 8;
-        if (r0 + i < rows && c0 + j + 8 <= cols) {
-            hl_async_copy16(dst + i * pitch + j, src + (r0 + i) * row + c0 + j);
+        bool is_whole = c0 + j + 8 <= src.n_cols;
+        const T *at = is_whole ? src.find(r0 + i, c0 + j) : NULL;
+        if (at) {
+            hl_async_copy16(dst + i * pitch + j, at);
             continue;
         }
         for (int k = 0; k < 8; k++) {
-            bool is_inside = r0 + i < rows && c0 + j + k < cols;
-            dst[i * pitch + j + k] = is_inside ? src[(r0 + i) * row + c0 + j + k] : T{0};
+            at = is_whole ? NULL : src.find(r0 + i, c0 + j + k);
+            dst[i * pitch + j + k] = at ? *at : T{0};
         }
     }
-    for (int e = t; !is_dense && e < height * width; e += n_threads) {
-        int i = col == 1 ? e / width : e % height, j = col == 1 ? e % width : e / height;
-        bool is_inside = r0 + i < rows && c0 + j < cols;
-        dst[i * pitch + j] = is_inside ? src[(r0 + i) * row + (c0 + j) * col] : T{0};
+    for (int e = t; !is_wide && e < height * width; e += n_threads) {
+        int i = is_by_row ? e / width : e % height, j = is_by_row ? e % width : e / height;
+        const T *at = src.find(r0 + i, c0 + j);
+        dst[i * pitch + j] = at ? *at : T{0};
     }
 }
 
-template <class T> HL_DEVICE void multiply_tile(const product<T> &p, int64_t row, int64_t col)
+template <class T, class A, class B, class R>
+HL_DEVICE void multiply_tile(const product<T, A, B, R> &p, int64_t row, int64_t col)
 {
     const hl_cuda_matrix_product &s = p.of;
-    const T *a = p.a, *b = p.b;
-    summing<T> own = {p, row, col, 0};
+    summing<product<T, A, B, R>> own = {p, row, col, 0};
     /* Sums go where operands were: the less memory, the more blocks a multiprocessor has. */
     enum { ROOM_A = 2 * TILE * PITCH_A, ROOM_B = 2 * REDUCED_K * PITCH_B };
     static_assert((ROOM_A + ROOM_B) * sizeof(T) >= TILE * PITCH_C * sizeof(float), "they fit");
@@ -190,10 +235,10 @@ template <class T> HL_DEVICE void multiply_tile(const product<T> &p, int64_t row
         int next = step + 1, at = next & 1;
         if (next < n_steps) {
             int64_t k0 = (int64_t)next * REDUCED_K;
-            load_tile<REDUCED_THREADS>(ta + at * TILE * PITCH_A, PITCH_A, TILE, REDUCED_K, a, s.M,
-                                       s.K, s.a_row, s.a_k, row, k0, hl_thread());
-            load_tile<REDUCED_THREADS>(tb + at * REDUCED_K * PITCH_B, PITCH_B, REDUCED_K, TILE, b,
-                                       s.K, s.N, s.b_k, s.b_col, k0, col, hl_thread());
+            load_tile<REDUCED_THREADS>(ta + at * TILE * PITCH_A, PITCH_A, TILE, REDUCED_K, p.a, row,
+                                       k0, hl_thread());
+            load_tile<REDUCED_THREADS>(tb + at * REDUCED_K * PITCH_B, PITCH_B, REDUCED_K, TILE, p.b,
+                                       k0, col, hl_thread());
         }
         hl_async_commit();
         if (step < 0) continue;
@@ -250,15 +295,14 @@ template <class T> struct warp_part {
         for (int i = 0; i < 2; i++)
             for (int j = 0; j < 2; j++) hl_mma_zero(sum[i][j]);
     }
-    HL_MEMBER void load(const product<T> &p, int64_t row, int64_t col, int64_t k0) const
+    template <class P> HL_MEMBER void load(const P &p, int64_t row, int64_t col, int64_t k0) const
     {
-        const hl_cuda_matrix_product &s = p.of;
-        load_tile<32>(ta, PITCH_SMALL, SMALL, K, p.a, s.M, s.K, s.a_row, s.a_k, row, k0, lane);
-        load_tile<32>(tb, PITCH_SMALL, K, SMALL, p.b, s.K, s.N, s.b_k, s.b_col, k0, col, lane);
+        load_tile<32>(ta, PITCH_SMALL, SMALL, K, p.a, row, k0, lane);
+        load_tile<32>(tb, PITCH_SMALL, K, SMALL, p.b, k0, col, lane);
         hl_async_commit();
         hl_async_wait<0>();
     }
-    HL_MEMBER void add_sums(summing<T> &own) const
+    template <class P> HL_MEMBER void add_sums(summing<P> &own) const
     {
         if (own.of_a()) own.add(ta + lane * PITCH_SMALL, 1, K);
         if (own.of_b()) own.add(tb + lane, PITCH_SMALL, K);
@@ -301,13 +345,12 @@ template <> struct warp_part<float> {
             for (int j = 0; j < 8; j++) sum[i][j] = 0;
         }
     }
-    HL_MEMBER void load(const product<float> &p, int64_t row, int64_t col, int64_t k0) const
+    template <class P> HL_MEMBER void load(const P &p, int64_t row, int64_t col, int64_t k0) const
     {
-        const hl_cuda_matrix_product &s = p.of;
-        load_steps<SMALL, 32>(ta, PITCH_PART, p.a, s.M, s.K, s.a_row, s.a_k, row, k0, lane);
-        load_steps<SMALL, 32>(tb, PITCH_PART, p.b, s.N, s.K, s.b_col, s.b_k, col, k0, lane);
+        load_steps<SMALL, 32, true>(ta, PITCH_PART, p.a, row, k0, lane);
+        load_steps<SMALL, 32, false>(tb, PITCH_PART, p.b, col, k0, lane);
     }
-    HL_MEMBER void add_sums(summing<float> &own) const
+    template <class P> HL_MEMBER void add_sums(summing<P> &own) const
     {
         if (own.of_a()) own.add(ta + lane, PITCH_PART, K);
         if (own.of_b()) own.add(tb + lane, PITCH_PART, K);
@@ -337,7 +380,8 @@ template <> struct warp_part<float> {
     }
 };
 
-template <class T> HL_DEVICE void multiply_small(const product<T> &p, int64_t row, int64_t col)
+template <class T, class A, class B, class R>
+HL_DEVICE void multiply_small(const product<T, A, B, R> &p, int64_t row, int64_t col)
 {
     enum { ROOM = WARPS * warp_part<T>::ROOM, PART = SMALL * PITCH_PART };
     static_assert(ROOM * sizeof(T) >= WARPS * PART * sizeof(float), "the parts' sums fit");
@@ -346,7 +390,7 @@ template <class T> HL_DEVICE void multiply_small(const product<T> &p, int64_t ro
     int t = hl_thread(), warp = t / 32;
     T *operands = room;
     float *parts = (float *)operands;
-    summing<T> own = {p, row, col, 0};
+    summing<product<T, A, B, R>> own = {p, row, col, 0};
     warp_part<T> part;
     part.begin(operands + warp * warp_part<T>::ROOM);
     for (int64_t k0 = warp * part.K; k0 < p.of.K; k0 += WARPS * part.K) {
@@ -375,36 +419,53 @@ template <class T> HL_DEVICE void multiply_small(const product<T> &p, int64_t ro
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-/* Every n_blocks-th tile of the products of a batch, from `block` on; size: of a tile. */
-template <class T, class F>
-HL_DEVICE void multiply(const hl_cuda_matmul_at &at, const hl_cuda_matrix_product &of,
-                        const hl_cuda_layout *a, const hl_cuda_layout *b, int size, int64_t block,
-                        int64_t n_blocks, F multiply_one)
+/* Every n_blocks-th tile of the products of a batch, from `block` on; size: of a tile. F is given
+ * the number of the product, a row and a column. */
+template <class F>
+HL_DEVICE void for_tiles(const hl_cuda_matrix_product &of, int64_t n_batch, int size, int64_t block,
+                         int64_t n_blocks, F multiply_one)
 {
     int64_t across = (of.N + size - 1) / size, n_tiles = across * ((of.M + size - 1) / size);
-    for (int64_t i = block; i < (a ? a->n : 1) * n_tiles; i += n_blocks) {
-        int64_t z = i / n_tiles, tile = i % n_tiles;
-        product<T> one = {(const T *)at.a, (const T *)at.b, at.bias, at.c, at.sums, z * of.M, of};
-        if (a) one.a += hl_layout_offset(*a, z);
-        if (b) one.b += hl_layout_offset(*b, z);
-        multiply_one(one, tile / across * size, tile % across * size);
+    for (int64_t i = block; i < n_batch * n_tiles; i += n_blocks) {
+        int64_t tile = i % n_tiles;
+        multiply_one(i / n_tiles, tile / across * size, tile % across * size);
     }
 }
+
+template <class T> using matrices = product<T, strided<T>, strided<T>, even_rows>;
+
+/* Number z of a batch, whose operands begin at these elements. */
+template <class T>
+HL_DEVICE matrices<T> make_matrices(const hl_cuda_matmul_at &at, const hl_cuda_matrix_product &of,
+                                    int64_t z, int64_t a, int64_t b)
+{
+    return {{(const T *)at.a + a, of.M, of.K, of.a_row, of.a_k},
+            {(const T *)at.b + b, of.K, of.N, of.b_k, of.b_col},
+            at.bias,
+            at.c,
+            at.sums,
+            {z * of.M * of.N, of.N},
+            of};
+}
+
 template <class T>
 HL_DEVICE void multiply_alone(const hl_cuda_matmul_at &at, const hl_cuda_matrix_product &of,
                               int64_t block, int64_t n_blocks)
 {
-    multiply<T>(at, of, NULL, NULL, SMALL, block, n_blocks,
-                [](const product<T> &p, int64_t row, int64_t col) { multiply_small(p, row, col); });
+    for_tiles(of, 1, SMALL, block, n_blocks, [&](int64_t, int64_t row, int64_t col) {
+        multiply_small(make_matrices<T>(at, of, 0, 0, 0), row, col);
+    });
 }
 
 #define KERNELS(T, suffix, n_threads)                                                              \
     HL_CUDA_ENTRY_OF(matmul, suffix, n_threads, p)                                                 \
     {                                                                                              \
-        multiply<T>(p.at, p.of, &p.a, &p.b, TILE, hl_block_x(), hl_blocks_x(),                     \
-                    [](const product<T> &one, int64_t row, int64_t col) {                          \
-                        multiply_tile(one, row, col);                                              \
-                    });                                                                            \
+        for_tiles(p.of, p.a.n, TILE, hl_block_x(), hl_blocks_x(),                                  \
+                  [&](int64_t z, int64_t row, int64_t col) {                                       \
+                      multiply_tile(make_matrices<T>(p.at, p.of, z, hl_layout_offset(p.a, z),      \
+                                                     hl_layout_offset(p.b, z)),                    \
+                                    row, col);                                                     \
+                  });                                                                              \
     }                                                                                              \
     HL_CUDA_ENTRY_OF(matmul_small, suffix, HL_CUDA_MATMUL_SMALL_THREADS, p)                        \
     {                                                                                              \

@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "kernels/cuda/fatbin.h"
 #include "kernels/cuda/internal.h"
+#include "kernels/cuda/lt_heuristics.h"
 #include "kernels/cuda/probe.h"
 
 /* Turing: the oldest that the kernels are compiled for. */
@@ -79,8 +80,10 @@ static hl_status open_driver(const hl_cuda_build *build, const hl_device_options
                              hl_cuda_driver *out_driver, int *out_n_gpus, bool *out_absent)
 {
     hl_library_search search = {options ? options->library_roots : NULL, 0};
+    bool is_described = options && options->gpu;
     *out_n_gpus = 0;
-    HL_TRY(build->driver_open(&search, out_driver, out_absent));
+    HL_TRY((is_described ? hl_cuda_gpus_driver_open : build->driver_open)(&search, out_driver,
+                                                                          out_absent));
     hl_status status;
     HL_GOTO(start_driver(out_driver, out_absent));
     int version = 0, n_gpus = 0;
@@ -190,22 +193,29 @@ static hl_status say_no_memory(const hl_cuda_device *device, hl_status status)
                              device->base.name);
 }
 
+static hl_status load_library(hl_cuda_device *device, const void *code)
+{
+    HL_TRY(hl_alloc_grow((void **)&device->libraries, &device->cap_libraries,
+                         device->n_libraries + 1, sizeof *device->libraries));
+    HL_TRY(hl_cuda_check(&device->base,
+                         device->driver.cuLibraryLoadData(&device->libraries[device->n_libraries],
+                                                          code, NULL, NULL, 0, NULL, NULL, 0),
+                         "loading the kernels"));
+    device->n_libraries++;
+    return HL_OK;
+}
+
+/* The driver of descriptions asks for no code: a build without kernels predicts as any other. */
 static hl_status load_kernels(const hl_cuda_build *build, hl_cuda_device *device)
 {
+    if (device->gpu) return load_library(device, NULL);
     hl_fatbin_cursor cursor =
         hl_fatbin_begin(build->fatbins, (size_t)(build->fatbins_end - build->fatbins));
     for (;;) {
         const void *code;
         HL_TRY(hl_fatbin_next(&cursor, &code));
         if (!code) return HL_OK;
-        HL_TRY(hl_alloc_grow((void **)&device->libraries, &device->cap_libraries,
-                             device->n_libraries + 1, sizeof *device->libraries));
-        HL_TRY(
-            hl_cuda_check(&device->base,
-                          device->driver.cuLibraryLoadData(&device->libraries[device->n_libraries],
-                                                           code, NULL, NULL, 0, NULL, NULL, 0),
-                          "loading the kernels"));
-        device->n_libraries++;
+        HL_TRY(load_library(device, code));
     }
 }
 
@@ -272,6 +282,7 @@ static hl_status start_device(const hl_cuda_build *build, hl_cuda_device *device
             "making a stream");
     hl_cuda_leave(base);
     HL_TRY(status);
+    if (device->gpu) return HL_OK; /* nothing runs there */
     status = run_probe(base);
     if (status == HL_ERROR_MEMORY) return status;
     return hl_status_context(status, "cuda: %s must run the probe kernel", base->name);
@@ -322,6 +333,22 @@ static hl_status copy_roots(hl_cuda_device *device, const hl_device_options *opt
     return HL_OK;
 }
 
+/* A GPU by its description, with the number that it has in the descriptions' driver. */
+static hl_status find_description(hl_cuda_device *device, const char *name, int *out_index)
+{
+    HL_TRY(hl_cuda_gpu_find(name, out_index));
+    device->gpu = &hl_cuda_gpus[*out_index];
+    return HL_OK;
+}
+
+/* How much of a library's workspace is not predicted: one for each stream that products run on. */
+static void describe_device(hl_cuda_device *device)
+{
+    if (!device->gpu) return;
+    device->base.is_described = true;
+    device->base.unasked_bytes = 2 * hl_lt_workspace_bytes(&device->base);
+}
+
 hl_status hl_cuda_device_open(const hl_backend *base, int index, const hl_device_options *options,
                               HL_GIVE hl_device **out_device)
 {
@@ -342,9 +369,11 @@ hl_status hl_cuda_device_open(const hl_backend *base, int index, const hl_device
     device->fork_count = hl_os_fork_count();
     hl_status status;
     HL_GOTO(copy_roots(device, options));
+    if (options && options->gpu) HL_GOTO(find_description(device, options->gpu, &index));
     HL_GOTO(open_driver(build, options, &device->driver, &n_gpus, &is_absent));
     HL_GOTO(find_gpu(device, index, n_gpus));
-    HL_GOTO(check_build(build, device));
+    if (!device->gpu) HL_GOTO(check_build(build, device));
+    describe_device(device);
     HL_GOTO(say_no_memory(device, start_device(build, device)));
     HL_GOTO(build_lists(device));
     *out_device = &device->base;

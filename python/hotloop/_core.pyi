@@ -157,7 +157,9 @@ class Device:
         isa: str | None = None,
         *,
         library_roots: str | None = None,
-    ) -> Self: ...
+        gpu: str | None = None,
+    ) -> Self:
+        """gpu: the name of a GPU that is described ("T4"), in the place of the machine's."""
     @property
     def name(self) -> str: ...
     @property
@@ -169,6 +171,14 @@ class Device:
     @property
     def reduced_dtype(self) -> str:
         """The 16-bit type that it multiplies fast, or "float32": none."""
+    @property
+    def is_described(self) -> bool:
+        """Whether there is no such device here: plans are predicted for it, nothing runs."""
+    @property
+    def unasked_bytes(self) -> int:
+        """Of a described device: the most that libraries which choose on the device take beside
+        what is predicted.
+        """
     @property
     def ops(self) -> tuple[str, ...]: ...
     @property

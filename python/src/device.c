@@ -43,12 +43,12 @@ static PyObject *make_device(PyTypeObject *type, PyObject *args, PyObject *kwarg
     static const hl_py_signature signature = {.function = "Device",
                                               .n_positional = 4,
                                               .n_required = 1,
-                                              .n_params = 5,
+                                              .n_params = 6,
                                               .names = {HL_PY_NAME_backend, HL_PY_NAME_index,
                                                         HL_PY_NAME_n_threads, HL_PY_NAME_isa,
-                                                        HL_PY_NAME_library_roots}};
+                                                        HL_PY_NAME_library_roots, HL_PY_NAME_gpu}};
     hl_py_state *state = PyType_GetModuleState(type);
-    PyObject *given[5];
+    PyObject *given[6];
     int64_t index = 0, n_threads = 0;
     hl_device_options options = {0};
     if (!hl_py_args_parse_new(state, &signature, args, kwargs, given)) return NULL;
@@ -56,7 +56,8 @@ static PyObject *make_device(PyTypeObject *type, PyObject *args, PyObject *kwarg
     if (!backend || (given[1] && !hl_py_int(state, given[1], "index", 0, INT32_MAX, &index)) ||
         (given[2] && !hl_py_int(state, given[2], "n_threads", 0, 1024, &n_threads)) ||
         (given[3] && given[3] != Py_None && !hl_py_text(state, given[3], "isa", &options.isa)) ||
-        !read_roots(state, given[4], &options.library_roots))
+        !read_roots(state, given[4], &options.library_roots) ||
+        (given[5] && given[5] != Py_None && !hl_py_text(state, given[5], "gpu", &options.gpu)))
         return NULL;
     options.n_threads = (int)n_threads;
     hl_py_device *self = (hl_py_device *)PyType_GenericAlloc(type, 0);
@@ -112,6 +113,18 @@ static PyObject *get_reduced_dtype(PyObject *self, void *unused)
 {
     (void)unused;
     return hl_py_from_text(hl_dtype_name(device_of(self)->reduced_dtype));
+}
+
+static PyObject *get_is_described(PyObject *self, void *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(device_of(self)->is_described);
+}
+
+static PyObject *get_unasked_bytes(PyObject *self, void *unused)
+{
+    (void)unused;
+    return PyLong_FromSize_t(device_of(self)->unasked_bytes);
 }
 
 /* Names of the ops that it has a kernel for, or those that it runs as other ops for lack of one. */
@@ -223,6 +236,14 @@ static PyGetSetDef members[] = {
     {"float_dtype", get_float_dtype, NULL, "What floating values are computed in.", NULL},
     {"reduced_dtype", get_reduced_dtype, NULL,
      "The 16-bit type that it multiplies fast, or 'float32': none.", NULL},
+    {"is_described", get_is_described, NULL,
+     "Whether there is no such device here: plans are predicted for it, and nothing runs there.",
+     NULL},
+    {"unasked_bytes", get_unasked_bytes, NULL,
+     "Of a described device: the most that libraries which choose on the device take beside what "
+     "is "
+     "predicted.",
+     NULL},
     {"ops", get_ops, NULL, "Names of the ops that it has a kernel for.", NULL},
     {"lowered_ops", get_lowered_ops, NULL,
      "Names of the ops that it runs as other ops, for lack of a kernel.", NULL},
@@ -230,8 +251,8 @@ static PyGetSetDef members[] = {
 };
 
 static PyType_Slot slots[] = {
-    {Py_tp_doc, "Device(backend, index=0, n_threads=0, isa=None, *, library_roots=None)\n--"
-                "\n\n"
+    {Py_tp_doc, "Device(backend, index=0, n_threads=0, isa=None, *, library_roots=None, "
+                "gpu=None)\n--\n\n"
                 "A device that plans run on."},
     {Py_tp_new, make_device},
     {Py_tp_dealloc, free_device},

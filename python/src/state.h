@@ -28,6 +28,7 @@
     X(fed)                                                                                         \
     X(first)                                                                                       \
     X(fuse)                                                                                        \
+    X(gpu)                                                                                         \
     X(graph)                                                                                       \
     X(high)                                                                                        \
     X(index)                                                                                       \

@@ -44,6 +44,11 @@ static uint8_t fusion_expression(fusion_text *t)
     static const char names[] = "xyzw";
     const char *name = strchr(names, *t->at);
     char *end;
+    if (fusion_skip(t, "columns(")) { /* which the operand's shape says */
+        uint8_t reg = fusion_expression(t);
+        CHECK(fusion_skip(t, ")"));
+        return reg;
+    }
     if (*t->at && name && !(t->at[1] >= 'a' && t->at[1] <= 'z')) {
         t->at++;
         return fusion_load(t, (uint8_t)(name - names));
@@ -122,7 +127,7 @@ __attribute__((unused)) static hl_status fusion_add(hl_graph *graph, hl_op op, c
         for (int j = k >= 0; j < program->n_out; j++) types[n++] = made[j];
     }
     HL_TRY(hl_graph_add_anchor(graph, op, in, n_in, attrs, &fusion, types, out));
-    hl_fusion_format(&graph->nodes[graph->n_nodes - 1], got);
+    hl_fusion_format(graph, &graph->nodes[graph->n_nodes - 1], got);
     CHECK(strcmp(got, text) == 0);
     return HL_OK;
 }

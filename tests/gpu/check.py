@@ -8,7 +8,8 @@ them:
 first        what a few minutes on a GPU tell most about: a small step under compute-sanitizer, the
              same training twice and in every way, bit for bit (step.py), what each kernel takes of
              the GPU (resources.py), products and captures against the CPU's
-tests        every kernel, op, gradient and training test that a GPU can run, CPU against GPU
+tests        plans for the GPU beside those for its description (described.py); every kernel, op,
+             gradient and training test that a GPU can run, CPU against GPU
 sanitize     small cases under compute-sanitizer's four tools
 bench-small  ratios against PyTorch on the same GPU: models whose time is launches
 bench-large  the same: a model whose time is products
@@ -331,6 +332,9 @@ def find_gpu_tests() -> list[str]:
 def tests(part: Part) -> None:
     """The part "tests"."""
     pytest = pytest_command()
+    plans = [sys.executable, "-m", "gpu.described"]
+    part.run("description", plans, seconds=60.0, HOTLOOP_CUBLASLT_PATH="none")
+    part.run("description, cuBLASLt", plans, seconds=60.0)
     kernels = ["make", "-C", "tests/cuda", "run-gpu"]
     part.run("kernels", [*kernels, f"PYTHON={sys.executable}"], HL_CUDA="1")
     part.run("ops", [*pytest, "tests/ops"])

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpu import check, resources, small
+from gpu import check, described, resources, small
 from gpu.driver import Driver, DriverError, MissingCallError
 from hotloop import _core
 from needs import NO_KERNELS
@@ -254,6 +254,24 @@ def test_the_first_steps_over_the_emulated_driver(
     assert any(name.startswith(("hl_pw_", "hl_sequence_")) for name in names)
     assert names["hl_cuda_probe"] == "32 registers, 128 threads, 0 B shared, 0 B local"
     assert part.facts["local_memory"] == []
+
+
+def test_plans_are_held_against_the_description(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    t4, a100 = (_core.Device("cuda", gpu=name) for name in ("T4", "A100"))
+    monkeypatch.setattr(described, "NETS", ("tabular",))
+    assert described.name_of(described.find_description(a100)) == described.name_of(a100)
+    lines = described.compare(t4, t4, exact=True)
+    assert len(lines) == 6
+    assert all(line.startswith("described: tabular, ") for line in lines)
+    assert any(line.startswith("FAIL") for line in described.compare(a100, t4, exact=True))
+    assert not any(line.startswith("FAIL") for line in described.compare(t4, t4, exact=False))
+    small_plan, large_plan = (described.predict(t4, "tabular", n, "32-true") for n in (2, 900))
+    assert described.check("", large_plan, small_plan, exact=False)[0].startswith("FAIL")
+    monkeypatch.setattr(described, "open_gpu", lambda: _core.Device("cpu"))
+    assert described.main() == 0
+    assert capsys.readouterr().out.rstrip().endswith(", but of T4, A100, H200")
 
 
 def test_kernels_with_local_memory_are_listed() -> None:

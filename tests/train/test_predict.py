@@ -182,6 +182,35 @@ def test_what_forward_does_not_take_is_named_with_the_shape_of_training(model: n
             call(np.zeros((4, 5), np.float32))
 
 
+@pytest.mark.parametrize(
+    ("make", "x", "other"),
+    [
+        (
+            lambda: nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 3)),
+            np.ones((20, 7), int),
+            (20, 5),
+        ),
+        (lambda: nn.Linear(4, 3), np.ones((20, 7, 4)), (20, 5, 4)),
+    ],
+    ids=["ids", "vectors"],
+)
+def test_a_file_of_sequences_says_how_other_lengths_are_predicted(make, x, other, tmp_path) -> None:
+    model = make()
+    hl.train(model, (x, np.ones((20, 7), int)), quiet(max_epochs=1)).save(
+        tmp_path / "m.safetensors"
+    )
+    loaded, shorter = hl.load(tmp_path / "m.safetensors"), np.ones(other, x.dtype)
+    with pytest.raises(
+        hl.ShapeError, match=r"load_state_dict\(loaded.state_dict\(\)\), and predict"
+    ):
+        hl.predict(loaded, shorter)
+    again = make()
+    again.load_state_dict(loaded.state_dict())
+    np.testing.assert_array_equal(hl.predict(again, shorter), hl.predict(model, shorter))
+    with pytest.raises(hl.ShapeError, match=r"as in training, got \(20,\)$"):
+        hl.predict(loaded, np.ones(20, x.dtype))
+
+
 def test_lengths_that_differ() -> None:
     class Both(nn.Module):
         def forward(self, x: Any, table: Any) -> Any:
@@ -219,6 +248,15 @@ def test_columns_and_ids() -> None:
             call({**columns, "id": columns["id"] + 0.5})
         with pytest.raises(hl.DataError, match=r"row 9: .*below 7, got 8"):
             call({**columns, "id": np.where(np.arange(40) == 9, 8, columns["id"])})
+
+
+@pytest.mark.extra
+def test_a_row_of_a_frame_may_have_flags() -> None:
+    frame = take_library("pandas").DataFrame({"age": X[:, 0], "is_new": Y == 1})
+    net = mlp(2)
+    data = hl.DataModule.from_pandas(frame.assign(y=Y), target="y")
+    hl.train(net, data, quiet(max_epochs=1))
+    np.testing.assert_allclose(hl.predict(net, frame.iloc[3]), hl.predict(net, frame)[3], rtol=1e-5)
 
 
 @pytest.mark.extra
@@ -557,6 +595,10 @@ def test_outputs_have_what_scripts_use(model: nn.Module) -> None:
     np.testing.assert_array_equal(out.argmax(1), plain.argmax(1))
     np.testing.assert_array_equal(out.std(0), plain.std(0))
     assert (out.argmax(dim=1) == Y).mean().item() == (plain.argmax(1) == Y).mean()
+    assert out.view(-1).shape == (270,)
+    assert out.view(3, -1).shape == out.view((3, 90)).shape == (3, 90)
+    assert out.view(np.int32).dtype == np.int32
+    assert out.view(np.ndarray).dtype == out.view("float32").dtype == np.float32
     assert isinstance(out.sum(), np.float32)
     assert isinstance(out[0, 0], np.float32)
     assert repr(out) == repr(plain)
@@ -582,6 +624,8 @@ def test_outputs_go_anywhere_that_arrays_go(model: nn.Module, tmp_path: Path) ->
         (lambda out: out.unsqueeze(0), AttributeError, "np.expand_dims"),
         (lambda out: out.backward(), AttributeError, "hl.train and hl.stepper"),
         (lambda out: out.cuda(), AttributeError, r"model.cuda\(\)"),
+        (lambda out: out.sort(dim=1), hl.ConfigError, r"np.sort\(output, axis=1\) and .*argsort"),
+        (lambda out: out.view_as(out), AttributeError, r"output.reshape\(other.shape\)"),
         (lambda out: out.nonsense, AttributeError, "no attribute 'nonsense'"),
     ],
 )

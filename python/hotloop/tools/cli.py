@@ -32,7 +32,11 @@ def _train(arguments: argparse.Namespace) -> int:
 def _plan(arguments: argparse.Namespace) -> int:
     from hotloop.tools.planning import plan_demo, plan_file
 
-    found = plan_demo() if arguments.file is None else plan_file(arguments.file, arguments.batch)
+    device = arguments.device
+    if arguments.file is None:
+        found = plan_demo(device)
+    else:
+        found = plan_file(arguments.file, arguments.batch, device)
     print(found)
     if arguments.instructions:
         print(f"\n{found.text}")
@@ -83,6 +87,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     plan.add_argument(
         "--batch", type=int, default=256, help="rows of the saved model's batch (default: 256)"
+    )
+    plan.add_argument(
+        "--device",
+        help="cpu, cuda, cuda:1, or a GPU that need not be in this machine: T4, A100, H200",
     )
     plan.add_argument(
         "--instructions", action="store_true", help="list every instruction with its operands"

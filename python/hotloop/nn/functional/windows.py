@@ -68,6 +68,8 @@ def check_channels(what: str, x: Tensor, channels: int, name: str) -> None:
     if x.shape[-1] == channels:
         order = ", ".join(map(str, (0, x.ndim - 1, *range(1, x.ndim - 1))))
         hint = f"; its channels seem to stand last: write x.permute({order})"
+    elif channels == 1 and x.shape[0] == 1:
+        hint = "; of images without a dim of channels, (N, H, W), write x.unsqueeze(1)"
     raise ShapeError(
         f"{what}: the input must have {channels} channels ({name}), as its dim 1, got shape "
         f"{x.shape}{hint}"

@@ -34,6 +34,7 @@ __all__ = [
     "library_roots",
     "losing_device",
     "name_device",
+    "open_described",
     "open_gpu",
     "open_placement",
     "take_autotune_cache",
@@ -147,6 +148,41 @@ def _check_tf32(device: _core.Device, precision: str) -> None:
         )
 
 
+def open_described(gpu: str, precision: str) -> _core.Device:
+    """A GPU by its description, which plans are predicted for.
+
+    Parameters
+    ----------
+    gpu : str
+        Its name, such as "T4".
+    precision : str
+
+    Raises
+    ------
+    ConfigError
+        If no GPU of this name is described, or it does not have the precision.
+    DeviceError
+        For "64-true", which no GPU runs.
+    """
+    try:
+        device = _core.Device("cuda", gpu=gpu)
+    except ConfigError as error:
+        raise ConfigError(
+            f"device: must be 'auto', 'cpu', 'cuda', 'cuda:<number>' or the name of a GPU; {error}"
+        ) from error
+    _check_doubles(precision, gpu)
+    _check_tf32(device, precision)
+    return device
+
+
+def _check_doubles(precision: str, device: str) -> None:
+    if precision == "64-true":
+        raise DeviceError(
+            f"accelerator: precision='64-true' runs on the CPU, got accelerator={device!r}; "
+            "use accelerator='auto' or 'cpu'"
+        )
+
+
 def choose_device(
     accelerator: str, precision: str, devices: int | str | tuple[int, ...] = "auto"
 ) -> tuple[_core.Device, str]:
@@ -169,11 +205,7 @@ def choose_device(
     """
     index = devices[0] if isinstance(devices, tuple) else 0
     if accelerator == "gpu":
-        if precision == "64-true":
-            raise DeviceError(
-                "accelerator: precision='64-true' runs on the CPU, got accelerator='gpu'; "
-                "use accelerator='auto' or 'cpu'"
-            )
+        _check_doubles(precision, accelerator)
         try:
             device = _keep_gpu(index)
         except (DeviceError, OutOfMemoryError) as error:

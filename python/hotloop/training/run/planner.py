@@ -12,7 +12,7 @@ from typing import Any
 
 from hotloop import _core
 from hotloop.base.messages import show, warn
-from hotloop.data.checks import watched
+from hotloop.base.watching import watched
 from hotloop.data.module import DataModule
 from hotloop.data.split import Split
 from hotloop.errors import BusyError, ConfigError, ModelWarning, OutOfMemoryError
@@ -24,16 +24,15 @@ from hotloop.training.plans.accelerator import check_gpu_options, choose_device
 from hotloop.training.plans.fitted import fitted_of, uses_batch_statistics
 from hotloop.training.plans.lookups import check_lookups
 from hotloop.training.plans.precision import choose, start_scale
-from hotloop.training.plans.runtime import Runtime, Sums
+from hotloop.training.plans.runtime import Runtime, Sums, run_whole
 from hotloop.training.plans.steps import EvalPlans, Steps, Traced
 from hotloop.training.run.micro import next_split, split_batches
 from hotloop.training.run.monitor import Monitor
 from hotloop.training.run.watch import Watch
 from hotloop.training.run.weights import Weights
 
-__all__ = ["SLICE_SECONDS", "Planner"]
+__all__ = ["Planner"]
 
-SLICE_SECONDS = 0.05
 # The share of a GPU's memory that resident data leaves free, for other processes and libraries.
 _ROOM_SHARE = 16
 
@@ -48,6 +47,9 @@ class Planner:
     model : Module
     data : DataModule
     config : TrainingConfig
+    device : Device, optional
+        That it plans for, in the place of the configuration's: one that is described, for which
+        ``predict`` alone serves.
 
     Attributes
     ----------
@@ -78,7 +80,14 @@ class Planner:
         The peak of memory, known before the first step.
     """
 
-    def __init__(self, model: Module, data: DataModule, config: TrainingConfig) -> None:
+    def __init__(
+        self,
+        model: Module,
+        data: DataModule,
+        config: TrainingConfig,
+        device: _core.Device | None = None,
+    ) -> None:
+        self._described = device
         self.model = model
         self.data = data
         self.config = config
@@ -117,7 +126,7 @@ class Planner:
             With the sentence of the plan that did not fit.
         """
         watch = watch or Watch()
-        with watched(watch.look):
+        with watched(watch):
             watch.begin("checking the data")
             self._check_data()
             self.device.memory_peak_reset()
@@ -133,7 +142,8 @@ class Planner:
         Returns
         -------
         dict
-            ``Plan.info()``, and "text".
+            ``Plan.info()`` and "text"; "data_bytes" and "best_bytes" of data and of the best
+            weights that lie in a GPU's memory beside the plan.
         """
         self._check_data()
         groups = self._make_steps()
@@ -149,7 +159,11 @@ class Planner:
         for traced in self._traced:
             check_lookups(self.runtime, *traced, alone=True)
         ring = self._ring(groups)
-        return self.runtime.predict(graph, k=self._k, n_slots=ring["n_slots"])
+        predicted = self.runtime.predict(graph, k=self._k, n_slots=ring["n_slots"])
+        is_resident = self.runtime.has_own_memory and not self.runtime.is_fed
+        predicted["data_bytes"] = self._data_bytes() if is_resident else 0
+        predicted["best_bytes"] = self.weights.best_bytes() if self.runtime.has_own_memory else 0
+        return predicted
 
     def run_one_step(self, split: str) -> _core.Plan:
         """Runs the first full batch of a split, "train" or "val", so that its plan can be profiled.
@@ -166,8 +180,7 @@ class Planner:
         else:
             raise ConfigError("split: the data has no val split")
         feed.seek(0)
-        while plan.run(1, SLICE_SECONDS)[0] == "deadline":
-            pass
+        run_whole(plan)
         return plan
 
     # ---- memory
@@ -209,7 +222,9 @@ class Planner:
         """Whether there are smaller micro-batches to try; frees the plan that did not fit."""
         size = self._batches("train", training=True)[0][0]
         parts = next_split(size, self._parts)
-        if self.config.on_oom != "shrink" or parts is None or uses_batch_statistics(self.model):
+        loss = self.steps.loss
+        changes = uses_batch_statistics(self.model) or (loss is not None and loss.is_sum)
+        if self.config.on_oom != "shrink" or parts is None or changes:
             return False
         self.close()
         self._begin()
@@ -288,8 +303,10 @@ class Planner:
         data.warn_of_one_class()
         if data.split("val") is not None:
             data.check("val")
-        self.device, self.why_no_gpu = choose_device(
-            config.accelerator, config.precision, config.devices
+        self.device, self.why_no_gpu = (
+            (self._described, "")
+            if self._described is not None
+            else choose_device(config.accelerator, config.precision, config.devices)
         )
         check_gpu_options(config, self.device)
         self._warn_of_scaling()
