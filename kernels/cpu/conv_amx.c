@@ -1,5 +1,6 @@
 /* Convolutions of bfloat16 on processors with AMX (see matmul_amx.c). */
-#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/epilogue.h"
+#include "kernels/cpu/moments.h"
 #include "kernels/cpu/taps.h"
 
 #if HL_ISA_AVX512

@@ -201,8 +201,12 @@ size_t hl_gemm_scratch_bytes(const hl_gemm *gemm)
 {
     size_t bytes = count_copy_bytes(gemm);
     if (!gemm->type->make_views) return bytes;
-    k_partition p = divide_k(gemm, wants_copy(gemm));
-    return bytes + gemm->type->view_bytes(M_BLOCK, p.n_segments, p.words);
+    /* Of fewer segments a block may have more: bytes do not fall where segments are more. */
+    bool copy = wants_copy(gemm);
+    k_partition p = divide_k(gemm, copy);
+    int64_t most = (copy ? COPY_BLOCK : gemm->type->k_block) / (p.words > 0 ? p.words : 1);
+    if (most > gemm->n_segments) most = gemm->n_segments;
+    return bytes + gemm->type->view_bytes(M_BLOCK, most > 1 ? most : 1, p.words);
 }
 
 bool hl_gemm_is_one_block(const hl_gemm *gemm)
