@@ -7,7 +7,8 @@ ours as a plan runs them. Numbers are how many times as fast hotloop is as PyTor
 last and with channels second. Its library, oneDNN, takes the tiles of a processor with AMX for
 bfloat16; a further column shows it with vectors alone, which is what other processors have.
 
-One thread's time is its processor time, that of several the clock's. A slice has one case; all sides take theirs in turn. --only: cases whose name contains a text.
+One thread's time is its processor time, that of several the clock's. A slice has one case; all
+sides take theirs in turn. --only: cases whose name contains a text.
 """
 
 from __future__ import annotations

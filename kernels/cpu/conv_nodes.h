@@ -18,6 +18,7 @@ enum {
     ROWS_MAX = 10 * HL_GEMM_ROWS_BEST, /* pixels of a block of pointers */
     POINTER_BYTES = 64 * 1024,         /* that a block's pointers take, roughly */
     FEW_CHANNELS = 16,                 /* a run of fewer is copied */
+    LINE_WORDS = 64 / sizeof(hl_gemm_word),
     WORD_ELEMENTS = sizeof(hl_gemm_word) / sizeof(ELEMENT)
 };
 
@@ -29,6 +30,7 @@ typedef struct conv_state {
     int64_t groups, in, out; /* channels of a group, of the source and of the result */
     int64_t words, run;      /* of a tap in a packed weight, and the channels that are so many */
     int64_t line_words;      /* of all taps, where lines are copied: without gaps between taps */
+    int64_t line_stride;     /* elements between their rows, which begin cache lines */
     int64_t channels;        /* of the result */
     int64_t n_panels;        /* of a group's packed weight */
     int64_t n_rows;          /* of a block of pointers */
@@ -67,7 +69,9 @@ static hl_gemm make_gemm(const conv_state *s, int64_t n_taps)
     return (hl_gemm){.type = TYPE,
                      .n = s->out,
                      .k = k,
-                     .a_row = s->is_matrix ? s->taps.channels : k,
+                     .a_row = s->is_matrix  ? s->taps.channels
+                              : s->by_lines ? s->line_stride
+                                            : k,
                      .a_col = 1,
                      .n_segments = n_segments,
                      .ld_segments = s->n_rows,
@@ -93,6 +97,7 @@ static conv_state make_state(const hl_graph *graph, const hl_node *node)
     s.words = hl_gemm_count_rows(TYPE, 1, s.in);
     s.run = s.words * WORD_ELEMENTS;
     s.line_words = hl_gemm_count_rows(TYPE, 1, n_taps * s.in);
+    s.line_stride = hl_cpu_ceil_div(s.line_words, LINE_WORDS) * LINE_WORDS * WORD_ELEMENTS;
     s.n_panels = hl_gemm_panels(s.out);
     s.n_rows = POINTER_BYTES / (n_taps * (int64_t)sizeof(void *)) / HL_GEMM_ROWS_BEST;
     s.n_rows = hl_cpu_min(hl_cpu_max(s.n_rows, 1) * HL_GEMM_ROWS_BEST, ROWS_MAX);
@@ -106,7 +111,7 @@ static conv_state make_state(const hl_graph *graph, const hl_node *node)
     s.zeros = take(&s.thread_bytes, (size_t)s.taps.channels * sizeof(ELEMENT));
     s.pointers = take(&s.thread_bytes, (size_t)(n_taps * s.n_rows) * sizeof(void *));
     if (s.copies)
-        s.rows = take(&s.thread_bytes, (size_t)(n_taps * s.run * s.n_rows) * sizeof(ELEMENT));
+        s.rows = take(&s.thread_bytes, (size_t)(largest.a_row * s.n_rows) * sizeof(ELEMENT));
     if (s.by_lines)
         s.turned = take(&s.thread_bytes, (size_t)(n_taps * s.in * HL_GEMM_PANEL) * sizeof(ELEMENT));
     s.gemm = take(&s.thread_bytes, hl_gemm_scratch_bytes(&largest));
@@ -289,7 +294,7 @@ static void run_rows(const conv_state *s, const hl_taps_class *class, int64_t ro
         } else if (s->by_lines) {
             int64_t n_lines = class->n_taps / s->taps.window.kernel[s->taps.window.n - 1];
             hl_taps_copy_lines(&s->taps, row, n, 0, n_lines, args[0], sizeof(ELEMENT),
-                               own + s->rows, gemm.k * (int64_t)sizeof(ELEMENT));
+                               own + s->rows, gemm.a_row * (int64_t)sizeof(ELEMENT));
         } else if (s->copies) {
             copy_rows(s, pointers, class->n_taps, n, g * s->in, (ELEMENT *)(own + s->rows));
         }

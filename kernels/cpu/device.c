@@ -177,15 +177,14 @@ static hl_status open_device(const hl_backend *backend, int index, const hl_devi
     HL_GOTO(hl_pool_create(options ? options->n_threads : 0, &cpu->pool));
     HL_GOTO(build_lists(cpu, isa));
     int n_threads = hl_pool_threads(cpu->pool);
-    cpu->base =
-        (hl_device){.ops = &cpu_ops,
-                    .backend = backend,
-                    .n_threads = n_threads,
-                    .float_type = HL_DTYPE_F32,
-                    .reduced_dtype = isa->reduced,
-                    .fuses = true,
-                    .packs = true,
-                    .alignment = HL_ALIGN};
+    cpu->base = (hl_device){.ops = &cpu_ops,
+                            .backend = backend,
+                            .n_threads = n_threads,
+                            .float_type = HL_DTYPE_F32,
+                            .reduced_dtype = isa->reduced,
+                            .fuses = true,
+                            .packs = true,
+                            .alignment = HL_ALIGN};
     snprintf(cpu->base.name, sizeof cpu->base.name, "%s, %d thread%s, %s", machine.name, n_threads,
              n_threads == 1 ? "" : "s", isa->name);
     *out_device = &cpu->base;

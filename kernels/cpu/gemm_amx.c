@@ -1,11 +1,12 @@
 /* GEMM, bfloat16 with float32 sums, on processors with AMX: the inner loops.
  *
- * A processor's tile register has 16 rows of 64 bytes, and one instruction adds to a tile of 16 x 16
- * sums the product of 16 rows of 32 terms of A with as many terms of 16 columns of B, eight times as
- * many multiply-adds as vectors make in that time. Packed B is what it takes: a word row is a pair
- * of terms of 32 columns, two tiles side by side. So packing is that of gemm_bf16.c. A is read where
- * it lies if 16 rows lie evenly; the rows of a convolution do, but for those near an edge. Else,
- * and where rows or terms are fewer, it is copied, a tile at a time, with zeros for what is missing.
+ * A processor's tile register has 16 rows of 64 bytes, and one instruction adds to a tile of 16 x
+ * 16 sums the product of 16 rows of 32 terms of A with as many terms of 16 columns of B, eight
+ * times as many multiply-adds as vectors make in that time. Packed B is what it takes: a word row
+ * is a pair of terms of 32 columns, two tiles side by side. So packing is that of gemm_bf16.c. A is
+ * read where it lies if 16 rows lie evenly; the rows of a convolution do, but for those near an
+ * edge. Else, and where rows or terms are fewer, it is copied with zeros for what is missing, once
+ * for all strips.
  *
  * Two tiles of rows by two of columns share what they load. Their sums go through memory to the
  * epilogue, which is that of vectors. A^T B needs rows of terms too: its block of A is transposed,
@@ -23,8 +24,7 @@
 enum {
     TILE_ROWS = 16,
     TILE_WORDS = 16, /* of K in a tile of A, and rows of one of B */
-    TILE_BYTES = 64, /* of a row */
-    COPIES = 4       /* of a tile of A in turn: a copy need not wait for the one before to be read */
+    TILE_BYTES = 64  /* of a row */
 };
 
 /* ---- tiles ---- */
@@ -98,21 +98,61 @@ static row_view view_rows(const hl_gemm_tile *tile, int64_t a_step, int64_t row,
     return view;
 }
 
-/* A tile of A, `words` words from byte `at` of the rows on: where it lies, or a copy. */
-static const unsigned char *find_tile(const row_view *view, int64_t at, int64_t words,
-                                      unsigned char *copy, int64_t *out_stride)
+/* A tile of A, `words` words from byte `at` of the rows on, and zeros for what is missing. */
+static void copy_tile(const row_view *view, int64_t at, int64_t words, unsigned char *copy,
+                      int64_t stride)
 {
-    *out_stride = view->stride;
-    if (view->is_even && words == TILE_WORDS) return view->first + at;
     __mmask16 mask = (__mmask16)((1u << words) - 1);
     for (int64_t i = 0; i < TILE_ROWS; i++) {
         __m512i row = _mm512_setzero_si512();
         if (i < view->n) row = _mm512_maskz_loadu_epi32(mask, find_row(view, i) + at);
-        _mm512_store_si512(copy + i * TILE_BYTES, row);
+        _mm512_store_si512(copy + i * stride, row);
     }
-    *out_stride = TILE_BYTES;
-    return copy;
 }
+
+/* ---- views: all strips of C read them ---- */
+
+static int64_t round_words(int64_t words)
+{
+    return ceil_div(words, TILE_WORDS) * TILE_WORDS;
+}
+
+/* The bytes of a row in a copy: an odd number of cache lines, which spreads rows over sets. */
+static int64_t count_row_bytes(int64_t words)
+{
+    return (round_words(words) / TILE_WORDS | 1) * TILE_BYTES;
+}
+
+static size_t view_bytes(int64_t rows, int64_t n_segments, int64_t words)
+{
+    int64_t n_views = ceil_div(rows, TILE_ROWS) * n_segments;
+    int64_t table = ceil_div(n_views * (int64_t)sizeof(hl_gemm_view), TILE_BYTES) * TILE_BYTES;
+    return (size_t)(table + n_views * TILE_ROWS * count_row_bytes(words));
+}
+
+static void make_views(hl_gemm_tile *tile, int64_t rows, int64_t a_step, void *scratch)
+{
+    hl_gemm_view *views = scratch, *view = views;
+    int64_t n_views = ceil_div(rows, TILE_ROWS) * tile->n_segments,
+            bytes = count_row_bytes(tile->k);
+    int64_t table = ceil_div(n_views * (int64_t)sizeof *views, TILE_BYTES) * TILE_BYTES;
+    unsigned char *copy = (unsigned char *)scratch + table;
+    for (int64_t row = 0; row < rows; row += TILE_ROWS)
+        for (int64_t s = 0; s < tile->n_segments; s++, view++) {
+            row_view from = view_rows(tile, a_step, row, min64(TILE_ROWS, rows - row), s);
+            int64_t whole = tile->k / TILE_WORDS * TILE_WORDS, first = from.is_even ? whole : 0;
+            int64_t tail = whole * (int64_t)sizeof(hl_gemm_word);
+            for (int64_t k = first; k < tile->k; k += TILE_WORDS)
+                copy_tile(&from, k * (int64_t)sizeof(hl_gemm_word), min64(TILE_WORDS, tile->k - k),
+                          copy + k * (int64_t)sizeof(hl_gemm_word), bytes);
+            *view = (hl_gemm_view){from.is_even ? from.first : copy, copy + tail,
+                                   from.is_even ? from.stride : bytes, bytes};
+            copy += TILE_ROWS * bytes;
+        }
+    tile->views = views;
+}
+
+/* ---- sums ---- */
 
 /* `words` word rows of a panel, and zeros. */
 static const hl_gemm_word *copy_panel(const hl_gemm_word *b, int64_t words, hl_gemm_word *copy)
@@ -142,31 +182,41 @@ HL_SIMD void add_tile(const bool is_tall, const bool is_wide, const unsigned cha
     }
 }
 
+/* The tile's A from this row on: views of its segments, or that of A^T B, in whole tiles. */
+static const hl_gemm_view *find_views(const hl_gemm_tile *tile, int64_t a_step, int64_t row,
+                                      hl_gemm_view *own)
+{
+    if (tile->views) return tile->views + row / TILE_ROWS * tile->n_segments;
+    const unsigned char *at = tile->a + row * a_step;
+    int64_t tail = tile->k / TILE_WORDS * TILE_BYTES;
+    *own = (hl_gemm_view){at, at + tail, a_step, a_step};
+    return own;
+}
+
 /* sums = A B, for one or two tiles of rows and of columns. */
-HL_SIMD void sum_tiles(const bool is_tall, const bool is_wide, int64_t rows, int64_t a_step,
+HL_SIMD void sum_tiles(const bool is_tall, const bool is_wide, int64_t a_step,
                        const hl_gemm_tile *tile, float *sums)
 {
-    _Alignas(64) unsigned char copies[COPIES][2][TILE_ROWS * TILE_BYTES];
     _Alignas(64) hl_gemm_word panel[TILE_WORDS * HL_GEMM_PANEL];
     const hl_gemm_word *b = tile->b;
-    int64_t first = is_tall ? TILE_ROWS : rows, stride0, stride1 = 0;
-    unsigned turn = 0;
+    hl_gemm_view own[2];
+    const hl_gemm_view *top = find_views(tile, a_step, 0, &own[0]), *bottom = top;
+    if (is_tall) bottom = find_views(tile, a_step, TILE_ROWS, &own[1]);
     ZERO_TILE(0);
     ZERO_TILE(1);
     ZERO_TILE(2);
     ZERO_TILE(3);
-    for (int64_t s = 0; s < tile->n_segments; s++) {
-        row_view top = view_rows(tile, a_step, 0, first, s), bottom = top;
-        if (is_tall) bottom = view_rows(tile, a_step, TILE_ROWS, rows - TILE_ROWS, s);
-        for (int64_t k = 0; k < tile->k; k += TILE_WORDS, turn++) {
-            int64_t words = min64(TILE_WORDS, tile->k - k), at = k * (int64_t)sizeof(hl_gemm_word);
-            const unsigned char *a0, *a1 = NULL;
-            a0 = find_tile(&top, at, words, copies[turn % COPIES][0], &stride0);
-            if (is_tall) a1 = find_tile(&bottom, at, words, copies[turn % COPIES][1], &stride1);
-            const hl_gemm_word *from = words < TILE_WORDS ? copy_panel(b, words, panel) : b;
-            add_tile(is_tall, is_wide, a0, stride0, a1, stride1, from);
-            b += words * HL_GEMM_PANEL;
+    for (int64_t s = 0; s < tile->n_segments; s++, top++, bottom++) {
+        const unsigned char *a0 = top->at, *a1 = bottom->at;
+        int64_t words = tile->k;
+        for (; words >= TILE_WORDS; words -= TILE_WORDS, a0 += TILE_BYTES, a1 += TILE_BYTES) {
+            add_tile(is_tall, is_wide, a0, top->stride, a1, bottom->stride, b);
+            b += TILE_WORDS * HL_GEMM_PANEL;
         }
+        if (!words) continue;
+        add_tile(is_tall, is_wide, top->tail, top->tail_stride, bottom->tail, bottom->tail_stride,
+                 copy_panel(b, words, panel));
+        b += words * HL_GEMM_PANEL;
     }
     enum { SUMS_BYTES = HL_GEMM_PANEL * sizeof(float) };
     STORE_TILE(0, sums, SUMS_BYTES);
@@ -182,13 +232,13 @@ static void sum_products(int width, int64_t rows, int64_t a_step, const hl_gemm_
 {
     bool is_tall = rows > TILE_ROWS, is_wide = width > 1;
     if (is_tall && is_wide)
-        sum_tiles(true, true, rows, a_step, tile, sums);
+        sum_tiles(true, true, a_step, tile, sums);
     else if (is_tall)
-        sum_tiles(true, false, rows, a_step, tile, sums);
+        sum_tiles(true, false, a_step, tile, sums);
     else if (is_wide)
-        sum_tiles(false, true, rows, a_step, tile, sums);
+        sum_tiles(false, true, a_step, tile, sums);
     else
-        sum_tiles(false, false, rows, a_step, tile, sums);
+        sum_tiles(false, false, a_step, tile, sums);
 }
 
 /* ---- epilogue: A of these tiles are sums ---- */
@@ -207,7 +257,7 @@ SUMS_TILES(SUMS_FUNCTION)
 
 /* ---- A^T B ---- */
 
-/* A (k,m) as rows (m,words), each of whole tiles. */
+/* A (k,m) as rows (m,words), in whole tiles. */
 static hl_gemm_columns view_columns(int64_t k, int64_t m, int64_t n, const void *a, int64_t lda,
                                     hl_gemm_word *packed)
 {
@@ -225,7 +275,7 @@ static hl_gemm_columns view_columns(int64_t k, int64_t m, int64_t n, const void 
                 if (row < k) square[j] = load_row_bf16(from + row * lda + i, lda, lanes, k - row);
             }
             hl_v_transpose(square);
-            for (int64_t j = 0; j < lanes; j++)
+            for (int64_t j = 0; j < HL_VL; j++)
                 hl_v_store((float *)(void *)(packed + (i + j) * stride + t), square[j]);
         }
     int64_t stride_bytes = stride * (int64_t)sizeof(hl_gemm_word);
@@ -244,6 +294,8 @@ const hl_gemm_type hl_gemm_amx = {
     .pack_f32 = &packer_f32,
     .pack_bf16 = &packer_bf16,
     .view_columns = view_columns,
+    .view_bytes = view_bytes,
+    .make_views = make_views,
     .begin_sums = configure_tiles,
     .sum_products = sum_products,
     .end_sums = release_tiles,

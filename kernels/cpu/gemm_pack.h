@@ -104,8 +104,8 @@ static void PACK(scattered)(const hl_gemm_b *how, int64_t lanes, const void *sou
         }
 }
 
-static const hl_gemm_packer PACK(packer) = {PACK(rows), PACK(edge), PACK(runs),
-                                            PACK(transposed), PACK(scattered)};
+static const hl_gemm_packer PACK(packer) = {PACK(rows), PACK(edge), PACK(runs), PACK(transposed),
+                                            PACK(scattered)};
 
 #undef SOURCE
 #undef PACK
