@@ -353,11 +353,15 @@ def summed_over_pixels(graph: _core.Graph, ids: dict[str, int], y: int) -> list[
     return list(graph.add("moments", [y], axes=(1, 2)))
 
 
+def of_each_image(graph: _core.Graph, ids: dict[str, int], y: int) -> list[int]:
+    return list(graph.add("moments", [y], axes=(1, 2, 3)))
+
+
 def of_the_activation(graph: _core.Graph, ids: dict[str, int], y: int) -> list[int]:
     return list(graph.add("moments", [add(graph, "relu", y)], axes=(0, 1, 2)))
 
 
-@pytest.mark.parametrize("end", [summed_over_pixels, of_the_activation])
+@pytest.mark.parametrize("end", [summed_over_pixels, of_each_image, of_the_activation])
 def test_other_moments_stay_apart(end) -> None:
     s = CONVOLUTIONS[0]
 
