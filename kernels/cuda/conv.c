@@ -1,6 +1,10 @@
-/* Launchers of convolutions as implicit products (matmul.cu, conv.h has the idea). The weight is
- * brought into the order of the product first, class by class: it is small. */
-#include "kernels/cuda/conv.h"
+/* Launchers of convolutions as implicit products (matmul.cu; windows.h has the idea).
+ *
+ * The weight is brought into the order of the product first, class by class: it is small, and its
+ * rows are then read as they lie. The weight's gradient is summed in shares of the pixels, since
+ * its product has few tiles and long sums; they are added up in order, and brought into the
+ * weight's. */
+#include "kernels/cuda/matmul.h"
 
 #include <stdio.h>
 
@@ -8,7 +12,7 @@
 #include "kernels/cuda/calls.h"
 #include "kernels/cuda/copy.h"
 
-enum { DIMS = HL_CUDA_CONV_DIMS, MAX_BLOCKS = 0x7FFFFFFF };
+enum { DIMS = HL_CUDA_WINDOWS_DIMS, MAX_BLOCKS = 0x7FFFFFFF };
 /* Classes of pixels of a gradient for the input: each is a launch. */
 enum { MAX_CLASSES = 64 };
 /* Tiles that a weight's gradient should have, and pixels that pay for a share. No GPU's own

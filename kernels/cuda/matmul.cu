@@ -1,4 +1,8 @@
-/* Matrix products without a library: the plain kernels that stand last behind cuBLASLt's.
+/* Matrix products without a library, and convolutions as such: the plain kernels that stand last
+ * behind cuBLASLt's and cuDNN's.
+ *
+ * A tile loop asks its operands where elements lie: a matrix at strides, or one of windows that is
+ * not in memory (windows.h).
  *
  * c (batch,M,N) = a (batch,M,K) b (batch,K,N) + bias (N), relu if asked; any strides, so transposed
  * operands need no copy, and batches by layout, so that they broadcast; bias of any float type.
@@ -20,7 +24,6 @@
 #include "kernels/cuda/matmul.h"
 
 #include "kernels/cuda/any.h"
-#include "kernels/cuda/conv.h"
 
 enum { TILE = HL_CUDA_MATMUL_TILE };
 

@@ -1,11 +1,12 @@
 """The list of mutants: a table per part of the project."""
 
-from mutants import bindings, core, data, docs, training
+from mutants import bindings, core, data, docs, gpu, training
 
 MUTANTS = [
     *training.MUTANTS,
     *data.MUTANTS,
     *bindings.MUTANTS,
     *core.MUTANTS,
+    *gpu.MUTANTS,
     *docs.MUTANTS,
 ]
