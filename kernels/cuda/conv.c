@@ -15,15 +15,17 @@
 enum { DIMS = HL_CUDA_WINDOWS_DIMS, MAX_BLOCKS = 0x7FFFFFFF };
 /* Classes of pixels of a gradient for the input: each is a launch. */
 enum { MAX_CLASSES = 64 };
-/* Tiles that a weight's gradient should have, and pixels that pay for a share. No GPU's own
- * numbers, so that sums have one order on all. */
-enum { MANY_TILES = 512, SHARE_PIXELS = 1024 };
+/* Tiles, or threads, that a weight's gradient should have, and pixels that pay for a share. No
+ * GPU's own numbers, so that sums have one order on all. */
+enum { MANY_TILES = 512, SHARE_PIXELS = 1024, MANY_THREADS = 1 << 17, THREAD_PIXELS = 64 };
+/* Channels of a group that leave most of a tile empty. */
+enum { FEW_CHANNELS = 8 };
 _Static_assert((int)DIMS == (int)HL_WINDOW_DIMS, "all dims fit");
 
 /* A convolution node: of a group, channels of what is read and of the result. */
 typedef struct conv_shape {
     hl_conv conv;
-    bool is_transposed;
+    bool is_transposed, is_grouped; /* is_grouped: groups have few channels */
     int64_t in, out, n_taps;
     hl_dtype dtype;
 } conv_shape;
@@ -37,6 +39,7 @@ static conv_shape read_shape(const hl_graph *graph, const hl_node *node)
     s.in = (s.is_transposed ? conv->O : conv->C) / conv->groups;
     s.out = (s.is_transposed ? conv->C : conv->O) / conv->groups;
     s.n_taps = hl_window_span(conv->window.kernel);
+    s.is_grouped = conv->groups > 1 && s.in <= FEW_CHANNELS && s.out <= FEW_CHANNELS;
     return s;
 }
 
@@ -87,6 +90,7 @@ static int64_t count_shares(const conv_shape *s)
     int64_t n_tiles = s->conv.groups * ((s->out + tile - 1) / tile) * ((run + tile - 1) / tile);
     int64_t n_pixels = s->conv.N * hl_window_span(s->conv.window.out);
     int64_t most = n_pixels / SHARE_PIXELS, n = n_tiles ? MANY_TILES / n_tiles : 1;
+    if (s->is_grouped) most = n_pixels / THREAD_PIXELS, n = MANY_THREADS / (s->conv.O * run + 1);
     if (n > most) n = most;
     return n > 1 ? n : 1;
 }
@@ -169,7 +173,7 @@ static void make_divisor(int64_t d, uint64_t *out_words)
     if (d > 1)
         hl_cuda_divisor_make(d, 31, out_words);
     else
-        out_words[0] = out_words[2] = 0, out_words[1] = 1;
+        out_words[0] = out_words[2] = 0, out_words[1] = (uint64_t)d;
 }
 
 static hl_cuda_windows make_windows(const conv_shape *s, const conv_class *c, const int64_t *source)
@@ -204,7 +208,8 @@ static int64_t count_tiles(const hl_cuda_matrix_product *of, int64_t n_batch)
     return n_batch * ((of->M + tile - 1) / tile) * ((of->N + tile - 1) / tile);
 }
 
-/* The weight (O, C / groups, kernel) as (groups, taps of the class, in, out), into scratch. */
+/* The weight (O, C / groups, kernel) as (groups, taps of the class, in, out), or (taps of the
+ * class, in, groups, out) where groups have few channels, into scratch. */
 static void call_weight(hl_cuda_calls *calls, const conv_shape *s, const conv_class *c, size_t at)
 {
     const int64_t *kernel = s->conv.window.kernel;
@@ -213,11 +218,16 @@ static void call_weight(hl_cuda_calls *calls, const conv_shape *s, const conv_cl
     int64_t out_step = s->is_transposed ? s->n_taps : row;
     int64_t group = s->conv.O / s->conv.groups * row;
     int64_t tap[DIMS] = {kernel[1] * kernel[2], kernel[2], 1}, first = 0;
-    hl_shape shape = {6, {s->conv.groups, c->taps[0], c->taps[1], c->taps[2], s->in, s->out}};
-    int64_t stride[] = {group, 0, 0, 0, in_step, out_step};
+    int group_at = s->is_grouped ? DIMS + 1 : 0, taps_at = s->is_grouped ? 0 : 1;
+    hl_shape shape = {.rank = DIMS + 3};
+    int64_t stride[DIMS + 3];
+    shape.dim[group_at] = s->conv.groups, stride[group_at] = group;
+    shape.dim[taps_at + DIMS] = s->in, stride[taps_at + DIMS] = in_step;
+    shape.dim[DIMS + 2] = s->out, stride[DIMS + 2] = out_step;
     for (int d = 0; d < DIMS; d++) {
         first += c->tap_first[d] * tap[d];
-        stride[1 + d] = c->tap_step[d] * tap[d];
+        shape.dim[taps_at + d] = c->taps[d];
+        stride[taps_at + d] = c->tap_step[d] * tap[d];
     }
     hl_cuda_layout layout = hl_cuda_layout_make(&shape, stride);
     char variant[16];
@@ -261,11 +271,21 @@ static size_t call_class(hl_cuda_calls *calls, const conv_shape *s, const conv_c
     int64_t n_tiles = count_tiles(&of, s->conv.groups);
     if (n_tiles == 0) return 0;
     call_weight(calls, s, c, at);
-    HL_CUDA_CALL(calls, conv, hl_cuda_suffix(s->dtype), shape_tiles(n_tiles, s->dtype),
-                 .at = {hl_cuda_in(calls, 0), hl_cuda_scratch(at), hl_cuda_in(calls, 2),
-                        hl_cuda_out(calls, 0)},
-                 .of = of, .windows = make_windows(s, c, source), .groups = s->conv.groups,
-                 .in = s->in, .first = first, .rows = rows);
+    hl_cuda_conv_params params = {.at = {hl_cuda_in(calls, 0), hl_cuda_scratch(at),
+                                         hl_cuda_in(calls, 2), hl_cuda_out(calls, 0)},
+                                  .of = of,
+                                  .windows = make_windows(s, c, source),
+                                  .groups = s->conv.groups,
+                                  .in = s->in,
+                                  .first = first,
+                                  .rows = rows};
+    const char *suffix = hl_cuda_suffix(s->dtype);
+    if (s->is_grouped)
+        HL_CUDA_CALL_WITH(calls, conv_grouped, suffix,
+                          hl_cuda_shape_elements(calls->device, rows.n * s->conv.groups * s->out),
+                          &params);
+    else
+        HL_CUDA_CALL_WITH(calls, conv, suffix, shape_tiles(n_tiles, s->dtype), &params);
     return (size_t)(s->conv.groups * of.K * of.N) * hl_dtype_bytes(s->dtype);
 }
 
@@ -301,14 +321,26 @@ static hl_status prepare_weight_grad(hl_device *device, const hl_graph *graph, h
                                  .a_k = s.conv.O,
                                  .c_dtype = HL_DTYPE_F32};
     hl_shape weight = {3, {s.conv.O, s.in, s.n_taps}};
-    int64_t stride[] = {windows.n_run, 1, s.in}, n_tiles = count_tiles(&of, groups * shares);
+    /* Where an element of the weight lies in a part. */
+    int64_t by_row[] = {windows.n_run, 1, s.in}, by_channel[] = {1, s.conv.O, s.in * s.conv.O};
+    int64_t n_tiles = count_tiles(&of, groups * shares);
+    const char *suffix = hl_cuda_suffix(s.dtype);
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
+    hl_cuda_conv_weight_grad_params params = {
+        .at = {hl_cuda_in(&calls, 0), hl_cuda_in(&calls, 1), hl_cuda_scratch(0)},
+        .of = of,
+        .windows = windows,
+        .groups = groups,
+        .in = s.in,
+        .shares = shares};
     if (n_tiles > 0) {
-        hl_cuda_layout layout = hl_cuda_layout_make(&weight, stride);
-        HL_CUDA_CALL(&calls, conv_weight_grad, hl_cuda_suffix(s.dtype),
-                     shape_tiles(n_tiles, s.dtype),
-                     .at = {hl_cuda_in(&calls, 0), hl_cuda_in(&calls, 1), hl_cuda_scratch(0)},
-                     .of = of, .windows = windows, .groups = groups, .in = s.in, .shares = shares);
+        hl_cuda_layout layout = hl_cuda_layout_make(&weight, s.is_grouped ? by_channel : by_row);
+        if (s.is_grouped)
+            HL_CUDA_CALL_WITH(&calls, conv_grouped_weight_grad, suffix,
+                              hl_cuda_shape_elements(device, layout.n * shares), &params);
+        else
+            HL_CUDA_CALL_WITH(&calls, conv_weight_grad, suffix, shape_tiles(n_tiles, s.dtype),
+                              &params);
         HL_CUDA_CALL(&calls, conv_merge, NULL, hl_cuda_shape_elements(device, layout.n),
                      .at = {hl_cuda_scratch(0), hl_cuda_out(&calls, 0)}, .weight = layout,
                      .n = layout.n, .shares = shares,

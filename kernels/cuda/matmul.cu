@@ -546,17 +546,6 @@ CONV_KERNELS(float, f32, F32_THREADS)
 CONV_KERNELS(hl_bf16, bf16, REDUCED_THREADS)
 CONV_KERNELS(hl_f16, f16, REDUCED_THREADS)
 
-HL_CUDA_ENTRY(conv_merge, HL_CUDA_ELEMENT_THREADS, p)
-{
-    HL_FOR_GRID(i, p.n)
-    {
-        const float *part = p.at.parts + hl_layout_offset(p.weight, i);
-        float sum = part[0];
-        for (int64_t s = 1; s < p.shares; s++) sum += part[s * p.n];
-        hl_write_float(p.at.w, p.dtype, i, sum);
-    }
-}
-
 /* ---- digests --------------------------------------------------------------------------------- */
 
 /* What a thread reads, each word weighed by where it stands. */

@@ -94,6 +94,11 @@ typedef struct hl_cuda_conv_weight_grad_params {
     int64_t groups, in, shares;
 } hl_cuda_conv_weight_grad_params;
 
+/* Where groups have few channels, a tile would be empty but for some columns: a thread an element.
+ * The same, but w (taps, in, groups, out) and parts (shares, taps, in, groups, out). */
+typedef hl_cuda_conv_params hl_cuda_conv_grouped_params;
+typedef hl_cuda_conv_weight_grad_params hl_cuda_conv_grouped_weight_grad_params;
+
 /* Element i of w is the sum of element weight(i) of all parts, of n elements each. */
 typedef struct hl_cuda_conv_merge_params {
     struct {

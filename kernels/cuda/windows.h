@@ -22,7 +22,7 @@ enum { HL_CUDA_WINDOWS_DIMS = 3 };
 typedef struct hl_cuda_windows {
     int64_t image, channels; /* elements of an image of the source, and of a place in it */
     int64_t n_pixels, n_run; /* rows and columns */
-    /* Of the dims of pixels, of taps, and of a group's channels: divide_by. */
+    /* Dims of pixels, of taps, and channels of a group, as divisors (hl_windows_divide). */
     uint64_t pixel[HL_CUDA_WINDOWS_DIMS][HL_CUDA_DIVISOR_WORDS];
     uint64_t tap[HL_CUDA_WINDOWS_DIMS][HL_CUDA_DIVISOR_WORDS];
     uint64_t channel[HL_CUDA_DIVISOR_WORDS];
@@ -31,11 +31,56 @@ typedef struct hl_cuda_windows {
 } hl_cuda_windows;
 
 #if defined(__CUDACC__) || defined(HL_EMULATE)
-/* i / divisor, which may be 1, and the remainder. */
+/* i / divisor, which may be 1 and then has that as its second word alone, and the remainder. */
 HL_DEVICE uint32_t hl_windows_divide(const uint64_t *divisor, uint32_t i, uint32_t *out_rest)
 {
     *out_rest = 0;
     return divisor[1] == 1 ? i : hl_divide_by(divisor, i, out_rest);
+}
+
+/* A row of the matrix: its image, its pixel, and what the first tap reads along each dim. */
+struct hl_windows_row {
+    uint32_t image, q[HL_CUDA_WINDOWS_DIMS];
+
+    HL_MEMBER void begin(const hl_cuda_windows &of, int64_t row)
+    {
+        image = (uint32_t)row;
+        HL_UNROLL
+        for (int d = HL_CUDA_WINDOWS_DIMS - 1; d >= 0; d--)
+            image = hl_windows_divide(of.pixel[d], image, &q[d]);
+    }
+    HL_MEMBER void next(const hl_cuda_windows &of)
+    {
+        HL_UNROLL
+        for (int d = HL_CUDA_WINDOWS_DIMS - 1; d >= 0; d--) {
+            if (++q[d] < of.pixel[d][1]) return;
+            q[d] = 0;
+        }
+        image++;
+    }
+    /* The place that a tap reads; -1: it reads 0. */
+    HL_MEMBER int64_t find(const hl_cuda_windows &of,
+                           const uint32_t (&tap)[HL_CUDA_WINDOWS_DIMS]) const
+    {
+        uint32_t place = 0;
+        bool is_inside = true;
+        HL_UNROLL
+        for (int d = 0; d < HL_CUDA_WINDOWS_DIMS; d++) {
+            int32_t at = (int32_t)q[d] * of.step[d] + of.first[d] + (int32_t)tap[d] * of.apart[d];
+            is_inside = is_inside && (uint32_t)at < (uint32_t)of.in[d];
+            place = place * (uint32_t)of.in[d] + (uint32_t)at;
+        }
+        return is_inside ? image * of.image + place * of.channels : -1;
+    }
+};
+
+/* The tap of a number. */
+HL_DEVICE void hl_windows_tap(const hl_cuda_windows &of, uint32_t number,
+                              uint32_t (&tap)[HL_CUDA_WINDOWS_DIMS])
+{
+    HL_UNROLL
+    for (int d = HL_CUDA_WINDOWS_DIMS - 1; d >= 0; d--)
+        number = hl_windows_divide(of.tap[d], number, &tap[d]);
 }
 
 /* The matrix of windows, as products ask for an operand (matmul.cu), from row first_row on. */
@@ -47,21 +92,12 @@ template <class T> struct hl_windows {
     HL_MEMBER const T *find(int64_t row, int64_t col) const
     {
         if (row >= n_rows || col >= n_cols) return NULL;
-        uint32_t image = (uint32_t)(first_row + row), tap, channel, place = 0, q[3], t[3];
-        tap = hl_windows_divide(of.channel, (uint32_t)col, &channel);
-        HL_UNROLL
-        for (int d = HL_CUDA_WINDOWS_DIMS - 1; d >= 0; d--) {
-            image = hl_windows_divide(of.pixel[d], image, &q[d]);
-            tap = hl_windows_divide(of.tap[d], tap, &t[d]);
-        }
-        bool is_inside = true;
-        HL_UNROLL
-        for (int d = 0; d < HL_CUDA_WINDOWS_DIMS; d++) {
-            int32_t at = (int32_t)q[d] * of.step[d] + of.first[d] + (int32_t)t[d] * of.apart[d];
-            is_inside = is_inside && (uint32_t)at < (uint32_t)of.in[d];
-            place = place * (uint32_t)of.in[d] + (uint32_t)at;
-        }
-        return is_inside ? x + image * of.image + place * of.channels + channel : NULL;
+        uint32_t channel, tap[HL_CUDA_WINDOWS_DIMS];
+        hl_windows_row from;
+        from.begin(of, first_row + row);
+        hl_windows_tap(of, hl_windows_divide(of.channel, (uint32_t)col, &channel), tap);
+        int64_t at = from.find(of, tap);
+        return at < 0 ? NULL : x + at + channel;
     }
     HL_MEMBER bool is_by_row() const
     {

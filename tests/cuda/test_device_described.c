@@ -126,6 +126,26 @@ static void test_nothing_runs(void)
     ops->destroy(device);
 }
 
+/* A thread that enters again is in until it has left as often. */
+static void test_contexts(void)
+{
+    hl_device *device = open_gpu(hl_cuda_gpus), *other = open_gpu(hl_cuda_gpus + 1);
+    const hl_cuda_driver *driver = hl_cuda_device_driver(device);
+    size_t n_free, total;
+    check_case("contexts");
+    CHECK_OK(hl_cuda_enter(device));
+    CHECK_OK(hl_cuda_enter(other));
+    CHECK_INT(driver->cuMemGetInfo(&n_free, &total), CUDA_SUCCESS);
+    CHECK_INT(total, hl_cuda_gpu_number(hl_cuda_gpus + 1, "totalGlobalMem"));
+    hl_cuda_leave(other);
+    CHECK_INT(driver->cuMemGetInfo(&n_free, &total), CUDA_SUCCESS);
+    CHECK_INT(total, hl_cuda_gpu_number(hl_cuda_gpus, "totalGlobalMem"));
+    hl_cuda_leave(device);
+    CHECK_INT(driver->cuMemGetInfo(&n_free, &total), CUDA_ERROR_INVALID_CONTEXT);
+    device->ops->destroy(device);
+    other->ops->destroy(other);
+}
+
 /* A build without kernels, and one of any toolkit, predicts as well. */
 static void test_builds(void)
 {
@@ -280,6 +300,7 @@ int main(void)
     test_names();
     test_properties();
     test_nothing_runs();
+    test_contexts();
     test_builds();
     test_predictions(false);
     test_predictions(true);

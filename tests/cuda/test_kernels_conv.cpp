@@ -19,6 +19,8 @@ static const conv_case cases[] = {
     /* groups: some wide, some of one channel */
     {2, 3, 16, 33, {5, 5, 1}, {5, 5, 1}, {2, 3, 1}, {1, 1, 1}, {0, -1, 0}, {1, 1, 1}, 1, true},
     {1, 35, 1, 1, {8, 9, 1}, {8, 9, 1}, {3, 3, 1}, {1, 1, 1}, {-1, -1, 0}, {1, 1, 1}, 1, true},
+    /* groups that together are whole 16 bytes */
+    {2, 2, 4, 9, {5, 4, 1}, {5, 4, 1}, {3, 3, 1}, {1, 1, 1}, {-1, -1, 0}, {1, 1, 1}, 1, true},
     /* backwards, as a gradient reads, every other place of the result; a run of more than a tile */
     {3, 1, 24, 8, {5, 6, 1}, {5, 6, 1}, {2, 2, 1}, {1, 1, 1}, {1, 0, 0}, {-1, -1, -1}, 2, true},
     /* no tap: the bias alone */
@@ -33,7 +35,7 @@ static int64_t span(const int64_t *dims)
 }
 static void make_divisor(int64_t d, uint64_t *words)
 {
-    words[0] = words[2] = 0, words[1] = 1;
+    words[0] = words[2] = 0, words[1] = (uint64_t)d;
     if (d > 1) hl_cuda_divisor_make(d, 31, words);
 }
 static hl_cuda_windows make_windows(const conv_case &k)
@@ -67,9 +69,10 @@ template <class T> static unsigned threads()
     return sizeof(T) == 4 ? HL_CUDA_MATMUL_F32_THREADS : HL_CUDA_MATMUL_REDUCED_THREADS;
 }
 
-template <class T> static void test_forward(const conv_case &k, int which)
+/* By tiles, or a thread an element (is_grouped), whose weights are of all groups side by side. */
+template <class T> static void test_forward(const conv_case &k, int which, bool is_grouped)
 {
-    start_case("conv %s %d", suffix<T>(), which);
+    start_case("conv %s %d%s", suffix<T>(), which, is_grouped ? ", grouped" : "");
     hl_cuda_windows w = make_windows(k);
     int64_t results = k.groups * k.out, first = k.scale - 1, M = w.n_pixels;
     buffer<T> x(k.n * w.image), weight(k.groups * w.n_run * k.out);
@@ -85,7 +88,17 @@ template <class T> static void test_forward(const conv_case &k, int which)
     rounded.c_dtype = HL_DTYPE_BF16;
     const void *add = k.has_bias ? bias.get() : nullptr;
     unsigned blocks = (unsigned)(1 + M % 4);
+    auto place = [&](int64_t group, int64_t p, int64_t col) {
+        return (is_grouped ? p * k.groups + group : group * w.n_run + p) * k.out + col;
+    };
     run_orders({&c, &reduced}, [&] {
+        if (is_grouped) {
+            LAUNCH(conv_grouped, suffix<T>(), blocks, 64, {x.get(), weight.get(), add, c.p}, of, w,
+                   k.groups, k.in, first * results, rows);
+            LAUNCH(conv_grouped, suffix<T>(), blocks, 64, {x.get(), weight.get(), add, reduced.p},
+                   rounded, w, k.groups, k.in, first * results, rows);
+            return;
+        }
         LAUNCH(conv, suffix<T>(), blocks, threads<T>(), {x.get(), weight.get(), add, c.p}, of, w,
                k.groups, k.in, first * results, rows);
         LAUNCH(conv, suffix<T>(), blocks, threads<T>(), {x.get(), weight.get(), add, reduced.p},
@@ -103,8 +116,7 @@ template <class T> static void test_forward(const conv_case &k, int which)
         if (is_size) total = fabs(total);
         for (int64_t p = 0; p < w.n_run; p++) {
             int64_t at = find_element(k, group, row, p);
-            double v =
-                at < 0 ? 0 : number(x[at]) * number(weight[(group * w.n_run + p) * k.out + col]);
+            double v = at < 0 ? 0 : number(x[at]) * number(weight[place(group, p, col)]);
             total += is_size ? fabs(v) : v;
         }
         return total;
@@ -119,7 +131,8 @@ template <class T> static void test_forward(const conv_case &k, int which)
     check("places of other classes are left alone", is_untouched);
 }
 
-template <class T> static void test_weight_grad(const conv_case &k, int which, int64_t shares)
+template <class T>
+static void test_weight_grad(const conv_case &k, int which, int64_t shares, bool is_grouped)
 {
     start_case("conv_weight_grad %s %d, %lld shares", suffix<T>(), which, (long long)shares);
     hl_cuda_windows w = make_windows(k);
@@ -135,10 +148,15 @@ template <class T> static void test_weight_grad(const conv_case &k, int which, i
     weight.n = n, weight.rank = 3;
     weight.dim[0] = O, weight.dim[1] = k.in, weight.dim[2] = span(k.taps);
     weight.stride[0] = w.n_run, weight.stride[1] = 1, weight.stride[2] = k.in;
+    if (is_grouped) weight.stride[0] = 1, weight.stride[1] = O, weight.stride[2] = k.in * O;
     unsigned blocks = (unsigned)(1 + M % 4);
     run_orders({&parts, &merged, &rounded}, [&] {
-        LAUNCH(conv_weight_grad, suffix<T>(), blocks, threads<T>(), {y.get(), x.get(), parts.get()},
-               of, w, k.groups, k.in, shares);
+        if (is_grouped)
+            LAUNCH(conv_grouped_weight_grad, suffix<T>(), blocks, 64,
+                   {y.get(), x.get(), parts.get()}, of, w, k.groups, k.in, shares);
+        else
+            LAUNCH(conv_weight_grad, suffix<T>(), blocks, threads<T>(),
+                   {y.get(), x.get(), parts.get()}, of, w, k.groups, k.in, shares);
         LAUNCH_ONLY(conv_merge, 2, 64, {parts.get(), merged.p}, weight, n, shares, HL_DTYPE_F32);
         LAUNCH_ONLY(conv_merge, 2, 64, {parts.get(), rounded.p}, weight, n, shares, HL_DTYPE_F16);
     });
@@ -162,9 +180,11 @@ template <class T> static void test_all()
 {
     int which = 0;
     for (const conv_case &k : cases) {
-        test_forward<T>(k, which);
-        if (span(k.taps) > 0)
-            for (int64_t shares : {1, 3}) test_weight_grad<T>(k, which, shares);
+        for (bool is_grouped : {false, true}) {
+            test_forward<T>(k, which, is_grouped);
+            for (int64_t shares : {1, 3})
+                if (span(k.taps) > 0) test_weight_grad<T>(k, which, shares, is_grouped);
+        }
         which++;
     }
 }
