@@ -21,7 +21,8 @@ SETS ?= all
 # OpenBLAS (NumPy's) takes a kernel by these; a number measured under them is not comparable.
 unexport OPENBLAS_CORETYPE OPENBLAS_L2_SIZE
 
-.PHONY: help demo extension build fake test test-c test-long mutants proof bench wheel wheel-cpu sdist style format \
+.PHONY: help demo extension build fake test test-c test-long mutants proof bench bench-kernels wheel \
+	wheel-cpu sdist style format \
 	types docs sanitize sanitize-c sanitize-python cuda cuda-check cuda-resources cuda-oldest gpu-check gpu-bundle clean
 .DEFAULT_GOAL := help
 # One environment, one pip at a time; setup.py and tests/c use the cores.
@@ -40,6 +41,7 @@ help:
 	@echo "make gpu-check   the CUDA backend on this machine's GPU (PART=first|tests|sanitize|..."
 	@echo "make gpu-bundle  what gpu-check needs on a machine without a network"
 	@echo "make bench       ratios against PyTorch, measured side by side"
+	@echo "make bench-kernels  the same of convolutions alone"
 	@echo "make wheel       one cp311-abi3 wheel in dist/, checked, with CUDA kernels where nvcc is"
 	@echo "make wheel-cpu   the same without kernels, in dist/cpu/"
 	@echo "make sdist       the sources in dist/, checked: they build and train elsewhere"
@@ -180,6 +182,9 @@ proof: build $(STAMP)-torch $(STAMP)-extras
 
 bench: extension $(STAMP)-torch $(STAMP)-blas
 	$(BIN)/python -m benchmarks $(ARGS)
+
+bench-kernels: extension $(STAMP)-torch
+	$(BIN)/python -m benchmarks.kernels $(ARGS)
 
 # ---------------------------------------------------------------------------- release
 

@@ -7,6 +7,8 @@ Columns on the CPU: how many times as fast hotloop is as PyTorch in its default 
 DataLoader, and tuned (fused optimizer, index_select, no .item(), a malloc that keeps its blocks,
 the better of one and all threads). MKL, PyTorch's matrix library, takes a slow path on processors
 that are not Intel's; the columns with MKL show PyTorch with that path forced open (mkl_path.c).
+Rows of images have PyTorch's three forms, on all threads: default, tuned (with channels last too),
+and that compiled.
 
 Columns on a GPU, in the workload's precision: PyTorch as its users write it, with batches from host
 memory; with data on the GPU and a fused optimizer; the better of torch.compile with CUDA graphs and
@@ -21,12 +23,9 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import datetime
-import importlib.metadata
 import importlib.util
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -37,7 +36,16 @@ from typing import Any
 
 from benchmarks.duel import ROOT, Ratio, Side, Slice, clean_environment, compete, ratio_of
 from benchmarks.gpu import describe_gpu, slug_of
-from benchmarks.workloads import FEEDING, TRAINING, TRAINING_CUDA, Workload
+from benchmarks.report import (
+    RESULTS,
+    Row,
+    describe_machine,
+    format_table,
+    read_load,
+    usable_sets,
+    write_results,
+)
+from benchmarks.workloads import FEEDING, IMAGES, TRAINING, TRAINING_CUDA, Workload
 
 COLUMNS = {
     "default": "default",
@@ -45,6 +53,7 @@ COLUMNS = {
     "loader": "DataLoader",
     "tuned": "tuned",
     "tuned_mkl": "tuned, MKL",
+    "compiled": "tuned, compiled",
     "eager": "eager",
     "resident": "eager, data resident",
     "graphs": "compiled, CUDA graphs",
@@ -58,26 +67,12 @@ COLUMNS_CUDA = {
     "peak": ("peak",),
 }
 _PEAKS = {"32-true": "float32", "tf32": "tf32", "16-mixed": "float16", "bf16-mixed": "bfloat16"}
-_SHOWN_NODES = 10
-_QUIET = 0.5  # load average above which two-threaded measurements mean little
 # glibc keeps big blocks instead of giving them back: no page faults after the first steps.
 TUNED_MALLOC = {
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": "17179869184",
     "MALLOC_TOP_PAD_": "67108864",
 }
-
-
-@dataclasses.dataclass
-class Row:
-    """A workload's ratios by column."""
-
-    title: str
-    ratios: dict[str, Ratio]
-    aims: dict[str, float]
-    note: str = ""
-    raw: Any = None
-    profile: Any = None  # hl.Profile.to_dict()
 
 
 # ---------------------------------------------------------------------------- sides
@@ -107,12 +102,15 @@ def sides_of(workload: Workload, threads: int, mkl_path: Path | None) -> Iterato
     modes = ["loader", "tuned"] if feeding else ["default", "tuned"]
     if workload.loader:
         modes.append("loader")
+    if workload.compiled:
+        modes.append("compiled")
     for mode in modes:
-        for n in sorted({1, threads}) if mode == "tuned" else [threads]:
-            environment = {"OMP_NUM_THREADS": str(n), **(TUNED_MALLOC if mode == "tuned" else {})}
+        is_tuned = mode in ("tuned", "compiled")
+        for n in sorted({1, threads}) if mode == "tuned" and not workload.image else [threads]:
+            environment = {"OMP_NUM_THREADS": str(n), **(TUNED_MALLOC if is_tuned else {})}
             command = (*worker, mode, "--threads", str(n))
             yield Side(f"{mode}/{n}", command, environment)
-            if mkl_path is not None and not feeding and mode != "loader":
+            if mkl_path is not None and not (feeding or workload.image or mode == "loader"):
                 forced = {**environment, "LD_PRELOAD": str(mkl_path)}
                 yield Side(f"{mode}_mkl/{n}", command, forced)
 
@@ -203,13 +201,6 @@ def profile_on_gpu(
     return found
 
 
-def format_nodes(profile: dict[str, Any], n: int = _SHOWN_NODES) -> str:
-    """The slowest nodes of a row, as hl.profile shows them."""
-    from hotloop.tools.profiling import Profile
-
-    return Profile.from_dict(profile).table(n)
-
-
 # ---------------------------------------------------------------------------- the others
 
 
@@ -256,56 +247,7 @@ def measure_gemm(rounds: int) -> Row:
     return Row("GEMM over shapes (lowest, highest)", ratio, {"tuned": 0.98}, note, {"rows": rows})
 
 
-def usable_sets() -> list[str]:
-    """Instruction sets that hotloop can use here."""
-    from hotloop import _core
-
-    return list(_core.cpu_info()["isa"])
-
-
-# ---------------------------------------------------------------------------- what is shown
-
-
-def describe_machine() -> dict[str, Any]:
-    """Machine, versions and date, for the JSON file."""
-    from hotloop import _core
-
-    there = [name for name in ("torch", "numpy") if importlib.util.find_spec(name)]
-    versions = {name: importlib.metadata.version(name) for name in there}
-    return {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "processor": _core.cpu_info()["name"],
-        "processors": len(os.sched_getaffinity(0)),
-        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "python": platform.python_version(),
-        "build": _core.build_info(),
-        "versions": {"hotloop": _core.__version__, **versions},
-    }
-
-
-def format_table(rows: list[Row], title: str) -> str:
-    """Ratios by workload and column: median (lowest, best) [aim]."""
-    shown = [column for column in COLUMNS if any(column in row.ratios for row in rows)]
-    table = [[f"{title}; times as fast as", *(COLUMNS[c] for c in shown)]]
-    for row in rows:
-        cells = [row.title]
-        for column in shown:
-            ratio, aim = row.ratios.get(column), row.aims.get(column)
-            text = f"{ratio.median:.2f} ({ratio.lowest:.2f}, {ratio.best:.2f})" if ratio else "-"
-            cells.append(f"{text} [{aim:g}]" if ratio and aim else text)
-        table.append(cells)
-    widths = [max(len(cells[i]) for cells in table) for i in range(len(shown) + 1)]
-    lines = [
-        "  ".join([cells[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(cells[1:], widths[1:]))])
-        for cells in table
-    ]
-    lines.insert(1, "-" * len(lines[0]))
-    lines.append("median over the rounds (lowest; best slice to best slice) [aim]")
-    lines += [f"{row.title}: {row.note}" for row in rows if row.note]
-    for row in rows:
-        if row.profile:
-            lines += ["", f"{row.title}: nodes of a step", format_nodes(row.profile)]
-    return "\n".join(lines)
+# ---------------------------------------------------------------------------- the command
 
 
 def parse() -> argparse.Namespace:
@@ -319,7 +261,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--smoke", action="store_true", help="everything in miniature, on a GPU")
     parser.add_argument("--out", type=Path, help="default: benchmarks/results/DATE.json")
     options = parser.parse_args()
-    on_cpu = [*(w.name for w in TRAINING), FEEDING.name, "import", "gemm"]
+    on_cpu = [*(w.name for w in [*TRAINING, *IMAGES]), FEEDING.name, "import", "gemm"]
     names = {"cpu": on_cpu, "cuda": [w.name for w in TRAINING_CUDA]}[options.device]
     options.only = options.only or names
     if unknown := sorted(set(options.only) - set(names)):
@@ -334,7 +276,7 @@ def run_on_cpu(options: argparse.Namespace) -> list[Row]:
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         mkl_path = build_mkl_path(Path(folder))
-        for workload in [*TRAINING, FEEDING]:
+        for workload in [*TRAINING, *IMAGES, FEEDING]:
             if workload.name in options.only:
                 print(f"{workload.title} ...", file=sys.stderr, flush=True)
                 rows.append(measure(workload, options, mkl_path))
@@ -369,9 +311,7 @@ def main() -> int:
     if importlib.util.find_spec("torch") is None:
         print("benchmarks: PyTorch is not installed; make bench installs it", file=sys.stderr)
         return 1
-    load = os.getloadavg()[0]
-    if load > _QUIET:
-        print(f"benchmarks: other programs run here (load {load:.1f})", file=sys.stderr)
+    load = read_load()
     facts = describe_machine()
     name = facts["date"][:10]
     if options.device == "cuda":
@@ -381,18 +321,15 @@ def main() -> int:
         title = facts["gpu"]["name"]
         rows = run_on_gpu(options, facts["gpu"])
     else:
-        title = f"{options.threads} threads, fp32"
+        title = f"{options.threads} threads"
         rows = run_on_cpu(options)
-    print(format_table(rows, title))
+    print(format_table(rows, title, COLUMNS))
     if options.smoke:
         print("a smoke test in miniature: none of these numbers is a measurement")
     facts["load_before"] = load
     facts["options"] = {k: getattr(options, k) for k in ("rounds", "seconds", "threads")}
     facts["rows"] = [dataclasses.asdict(row) for row in rows]
-    out = options.out or ROOT / "benchmarks" / "results" / f"{name}.json"
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(facts, indent=1) + "\n")
-    print(f"written to {os.path.relpath(out)}")
+    write_results(facts, options.out or RESULTS / f"{name}.json")
     return 0
 
 

@@ -9,11 +9,11 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Ratio", "Side", "Slice", "clean_environment", "compete", "ratio_of"]
+__all__ = ["Ratio", "Side", "Slice", "clean_environment", "compete", "compete_in", "ratio_of"]
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 _UNSET = (
     "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS",
     "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "HOTLOOP_CPU",
-    "HOTLOOP_NUM_THREADS", "LD_PRELOAD",
+    "HOTLOOP_NUM_THREADS", "LD_PRELOAD", "ONEDNN_MAX_CPU_ISA",
 )  # fmt: skip
 
 
@@ -88,10 +88,10 @@ class _Worker:
                 return answer
         raise RuntimeError(f"{self.side.name}: ended with status {self._process.wait()}")
 
-    def run(self, seconds: float) -> Slice:
+    def run(self, seconds: float, case: str) -> Slice:
         """One slice."""
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{seconds}\n")
+        self._process.stdin.write(f"{seconds} {case}\n")
         self._process.stdin.flush()
         answer = self._read()
         length = answer["seconds"]
@@ -149,13 +149,35 @@ def compete(
         When the first side does not start, or any ends within the race.
     """
     with _workers(sides) as (workers, absent):
-        slices: dict[str, list[Slice]] = {worker.side.name: [] for worker in workers}
-        for worker in workers:
-            worker.run(min(seconds, 0.5))
-        for number in range(rounds):
-            for worker in workers if number % 2 == 0 else reversed(workers):
-                slices[worker.side.name].append(worker.run(seconds))
-    return slices, absent
+        return _race(workers, "", rounds, seconds), absent
+
+
+def compete_in(
+    cases: Iterable[str], sides: Sequence[Side], rounds: int, seconds: float
+) -> Iterator[tuple[str, dict[str, list[Slice]]]]:
+    """The same for many short cases, which each side knows by name (worker.serve_cases).
+
+    Yields
+    ------
+    case : str
+    slices : dict of str to list of Slice
+        Of every side that started, one per round.
+    """
+    with _workers(sides) as (workers, _):
+        for case in cases:
+            yield case, _race(workers, case, rounds, seconds)
+
+
+def _race(
+    workers: Sequence[_Worker], case: str, rounds: int, seconds: float
+) -> dict[str, list[Slice]]:
+    slices: dict[str, list[Slice]] = {worker.side.name: [] for worker in workers}
+    for worker in workers:
+        worker.run(min(seconds, 0.5), case)
+    for number in range(rounds):
+        for worker in workers if number % 2 == 0 else reversed(workers):
+            slices[worker.side.name].append(worker.run(seconds, case))
+    return slices
 
 
 def ratio_of(ours: Sequence[float], theirs: Sequence[float]) -> Ratio:

@@ -1,7 +1,8 @@
 """A worker's side of the conversation: one line of JSON when ready, then one per slice.
 
-The parent writes the seconds of a slice; the worker works about that long and answers with samples,
-seconds and the processor time it took for them; the end of its input ends the worker.
+The parent writes the seconds of a slice, and which of its cases it is about where a worker has
+several; the worker works about that long and answers with samples, seconds and the processor time
+it took for them; the end of its input ends the worker.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 from benchmarks.workloads import Workload, find
 
-__all__ = ["Slices", "parser_of", "serve", "workload_of"]
+__all__ = ["Slices", "parser_of", "serve", "serve_cases", "workload_of"]
 
 
 def parser_of(description: str | None) -> argparse.ArgumentParser:
@@ -43,6 +44,11 @@ class Slices:
         Waits until what was counted is done, where a device runs behind.
     **facts
         For the parent, in the first line.
+
+    Attributes
+    ----------
+    case : str
+        What the slice is about; "" where the worker has one case.
     """
 
     def __init__(self, synchronize: Callable[[], None] | None = None, **facts: Any) -> None:
@@ -50,6 +56,7 @@ class Slices:
         self._facts: dict[str, Any] | None = facts
         self._samples = 0
         self._began = self._end = self._processor = 0.0
+        self.case = ""
 
     def done(self, samples: int) -> bool:
         """Notes finished samples. At a slice's end answers, and waits for the next one.
@@ -74,10 +81,11 @@ class Slices:
         line = sys.stdin.readline()
         if not line:
             return False
+        seconds, _, self.case = line.strip().partition(" ")
         self._samples = 0
         self._processor = time.process_time()
         self._began = time.perf_counter()
-        self._end = self._began + float(line)
+        self._end = self._began + float(seconds)
         return True
 
 
@@ -88,3 +96,16 @@ def serve(
     slices = Slices(synchronize, **facts)
     while slices.done(step()):
         pass
+
+
+def serve_cases(make: Callable[[str], Callable[[], int]], **facts: Any) -> None:
+    """Runs the step that ``make`` gives for a slice's case; it is made in the case's first slice,
+    which is a warm-up.
+    """
+    steps: dict[str, Callable[[], int]] = {}
+    slices = Slices(**facts)
+    samples = 0
+    while slices.done(samples):
+        if slices.case not in steps:
+            steps[slices.case] = make(slices.case)
+        samples = steps[slices.case]()

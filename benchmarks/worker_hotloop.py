@@ -50,6 +50,7 @@ def make_run(workload: Workload, device: str) -> tuple[Any, Any, hl.TrainingConf
         precision=workload.precision,
         optimizer=workload.optimizer,
         lr=1e-3,
+        momentum=0.9 if workload.optimizer == "sgd" else None,
         weight_decay=workload.weight_decay,
         decay_norm_and_bias=True,
         scheduler="constant",

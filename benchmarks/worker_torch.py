@@ -4,8 +4,8 @@
 
 default   X[indices] for a batch, moved to the device, optimizer by default, loss.item() every step
 loader    the same, with batches from DataLoader(TensorDataset, shuffle=True)
-tuned     data on the device, index_select, fused optimizer, no .item(); on a CPU the parent sets a
-          malloc that keeps big blocks
+tuned     data on the device, index_select, fused optimizer, no .item(); images with channels last;
+          on a CPU the parent sets a malloc that keeps big blocks
 compiled  tuned, the model and its loss by torch.compile(mode="reduce-overhead"), which captures
           them as CUDA graphs
 graph     tuned, by torch.compile, and the whole step (clipping and optimizer too) captured by hand
@@ -29,7 +29,6 @@ from benchmarks.workloads import FEEDING, Workload, make_arrays
 
 MODES = ("default", "loader", "tuned", "compiled", "graph", "peak", "copy")
 _REDUCED = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
-_WARM_UP = 20
 
 
 def make_batches(workload: Workload, mode: str, device: torch.device) -> Iterator[Any]:
@@ -51,7 +50,10 @@ def make_batches(workload: Workload, mode: str, device: torch.device) -> Iterato
         for begin in range(0, workload.rows - workload.batch + 1, workload.batch):
             rows = order[begin : begin + workload.batch]
             if resident:
-                yield x.index_select(0, rows), y.index_select(0, rows)
+                inputs = x.index_select(0, rows)
+                if workload.image:
+                    inputs = inputs.contiguous(memory_format=torch.channels_last)
+                yield inputs, y.index_select(0, rows)
             else:
                 yield x[rows].to(device), y[rows].to(device)
 
@@ -65,13 +67,18 @@ class Trainer:
         self._autocast = torch.autocast(device.type, dtype=reduced, enabled=reduced is not None)
         self._scaler = torch.amp.GradScaler(device.type, enabled=reduced is torch.float16)
         self.model = make_model(nn, workload).to(device).train()
+        is_tuned = mode not in ("default", "loader")
+        if is_tuned and workload.image:
+            self.model.to(memory_format=torch.channels_last)
         self._parameters = list(self.model.parameters())
-        kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[workload.optimizer]
-        speed: dict[str, bool] = {} if mode in ("default", "loader") else {"fused": True}
+        kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
+        how: dict[str, Any] = {"fused": True} if is_tuned else {}
         if mode == "graph":
-            speed["capturable"] = True
-        self.optimizer = kind(
-            self._parameters, lr=1e-3, weight_decay=workload.weight_decay, **speed
+            how["capturable"] = True
+        if workload.optimizer == "sgd":
+            how["momentum"] = 0.9
+        self.optimizer = kind[workload.optimizer](
+            self._parameters, lr=1e-3, weight_decay=workload.weight_decay, **how
         )
         self._loss: Callable[..., Any] = self._make_loss
         if mode == "compiled":
@@ -104,7 +111,7 @@ def make_step(workload: Workload, mode: str, device: torch.device) -> Callable[[
 
     def step() -> int:
         x, y = next(batches)
-        if mode == "compiled":
+        if mode == "compiled" and device.type == "cuda":
             torch.compiler.cudagraph_mark_step_begin()
         loss = trainer.step(x, y)
         if mode in ("default", "loader"):
@@ -113,7 +120,7 @@ def make_step(workload: Workload, mode: str, device: torch.device) -> Callable[[
 
     if mode == "graph":
         step = _capture(trainer, batches)
-    for _ in range(_WARM_UP):
+    for _ in range(workload.warm_up):
         step()
     return step
 

@@ -13,7 +13,7 @@ import dataclasses
 import itertools
 from typing import Any
 
-__all__ = ["FEEDING", "TRAINING", "TRAINING_CUDA", "Workload", "find", "make_arrays"]
+__all__ = ["FEEDING", "IMAGES", "TRAINING", "TRAINING_CUDA", "Workload", "find", "make_arrays"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,10 +28,12 @@ class Workload:
     rows, features, classes, batch : int
     hidden : tuple of int
         Widths between the first and the last layer.
+    image : int
+        Height and width of the inputs, which are images of three channels; 0: they are rows.
     precision : str
         Of both sides, in hotloop's words.
     optimizer : str
-        "adam" or "adamw", at lr 1e-3.
+        "adam", "adamw" or "sgd", with a momentum of 0.9; at lr 1e-3.
     weight_decay : float
     clip : float or None
         Largest global norm of the gradients.
@@ -41,6 +43,10 @@ class Workload:
         Aim by column, as in the issue that set it.
     loader : bool
         Whether PyTorch runs through its DataLoader as well.
+    compiled : bool
+        Whether PyTorch compiles as well, on a CPU.
+    warm_up : int
+        PyTorch's steps before the first slice.
     """
 
     name: str
@@ -50,6 +56,7 @@ class Workload:
     classes: int
     batch: int
     hidden: tuple[int, ...] = ()
+    image: int = 0
     precision: str = "32-true"
     optimizer: str = "adam"
     weight_decay: float = 0.0
@@ -57,6 +64,13 @@ class Workload:
     smoothing: float = 0.0
     aims: dict[str, float] = dataclasses.field(default_factory=dict)
     loader: bool = False
+    compiled: bool = False
+    warm_up: int = 20
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of a sample."""
+        return (3, self.image, self.image) if self.image else (self.features,)
 
     @property
     def flops(self) -> float:
@@ -114,6 +128,56 @@ TRAINING = [
 ]
 
 _MLP, _TINY, _ = TRAINING
+
+# Images: small batches, so that a slice is a step or two; in both precisions.
+_IMAGES = [
+    Workload(
+        "resnet18",
+        "ResNet-18, 32 of 32 x 32",
+        rows=64,
+        features=0,
+        classes=10,
+        batch=32,
+        image=32,
+        optimizer="sgd",
+        weight_decay=5e-4,
+    ),
+    Workload(
+        "resnet50",
+        "ResNet-50, 8 of 224 x 224",
+        rows=8,
+        features=0,
+        classes=1000,
+        batch=8,
+        image=224,
+        optimizer="sgd",
+        weight_decay=5e-4,
+    ),
+    Workload(
+        "convnext_small",
+        "ConvNeXt-S, 4 of 224 x 224",
+        rows=4,
+        features=0,
+        classes=10,
+        batch=4,
+        image=224,
+        optimizer="adamw",
+        weight_decay=0.01,
+    ),
+]
+IMAGES = [
+    dataclasses.replace(
+        one,
+        name=one.name + suffix,
+        title=one.title + words,
+        precision=precision,
+        compiled=True,
+        warm_up=2,
+        aims={"default": 1.0},
+    )
+    for one in _IMAGES
+    for suffix, words, precision in (("", "", "32-true"), ("-bf16", ", bf16", "bf16-mixed"))
+]
 TRAINING_CUDA = [
     dataclasses.replace(_MLP, aims={"eager": 10.0, "graphs": 2.0}, loader=False),
     dataclasses.replace(_TINY, aims={"eager": 20.0, "graphs": 3.0}),
@@ -142,14 +206,14 @@ FEEDING = Workload(
 
 
 def make_arrays(workload: Workload) -> tuple[Any, Any]:
-    """Inputs (rows, features) float32 and labels (rows,) int64, the same on both sides."""
+    """Inputs (rows, ...) float32 and labels (rows,) int64, the same on both sides."""
     import numpy as np
 
     rng = np.random.default_rng(0)
-    x = rng.standard_normal((workload.rows, workload.features), dtype=np.float32)
+    x = rng.standard_normal((workload.rows, *workload.shape), dtype=np.float32)
     return x, rng.integers(0, workload.classes, workload.rows)
 
 
 def find(name: str) -> Workload:
     """The workload of that name: what is trained is the same on every device."""
-    return next(w for w in [*TRAINING, *TRAINING_CUDA, FEEDING] if w.name == name)
+    return next(w for w in [*TRAINING, *IMAGES, *TRAINING_CUDA, FEEDING] if w.name == name)

@@ -15,11 +15,12 @@ hl_status hl_reason_set(hl_reason *reason, const char *format, ...)
     return HL_ERROR_CONFIG;
 }
 
-static hl_status check_fusion(const hl_kernel *kernel, const hl_node *node, hl_reason *out_why_not)
+static hl_status check_fusion(const hl_kernel *kernel, const hl_graph *graph, const hl_node *node,
+                              hl_reason *out_why_not)
 {
     char text[HL_FUSION_TEXT];
-    if (hl_fusion_find(node, kernel->fusions) >= 0) return HL_OK;
-    hl_fusion_format(node, text);
+    if (hl_fusion_find(graph, node, kernel->fusions) >= 0) return HL_OK;
+    hl_fusion_format(graph, node, text);
     return hl_reason_set(out_why_not, "needs no programs, or some that it takes, got %.100s", text);
 }
 
@@ -74,7 +75,7 @@ static hl_status ask_kernels(hl_device *device, const hl_graph *graph, hl_node_i
     if (!list || !*list) hl_reason_set(out_reason, "there is none for this op");
     for (; list && *list; list++) {
         *out_req = (hl_kernel_req){0};
-        hl_status status = check_fusion(*list, &graph->nodes[node], out_reason);
+        hl_status status = check_fusion(*list, graph, &graph->nodes[node], out_reason);
         if (status == HL_OK) status = (*list)->query(device, graph, node, out_req, out_reason);
         if (status == HL_OK) status = check_forms(graph, &graph->nodes[node], out_req, out_reason);
         if (status == HL_OK && asked & DETERMINISTIC && !out_req->deterministic)

@@ -84,6 +84,22 @@ static void put_text(text_out *out, const char *format, ...)
     out->at += took, out->room -= took;
 }
 
+/* A program and its operands: those beyond the first are the node's from number more_in on. */
+typedef struct text_program {
+    const hl_program *program;
+    const hl_graph *graph;
+    const hl_node *node;
+    int32_t more_in;
+} text_program;
+
+bool hl_fusion_is_columns(const hl_shape *operand, const hl_shape *program)
+{
+    if (operand->rank < 1 || operand->rank > program->rank) return false;
+    int64_t n = program->dim[program->rank - 1];
+    return n != 1 && n != hl_shape_numel(program) && operand->dim[operand->rank - 1] == n &&
+           hl_shape_numel(operand) == n;
+}
+
 static void put_input(text_out *out, int input)
 {
     static const char names[] = "xyzw";
@@ -93,24 +109,59 @@ static void put_input(text_out *out, int input)
         put_text(out, "x%d", input);
 }
 
-/* The expression of a register. */
-static void put_register(text_out *out, const hl_program *program, int reg)
+static void put_load(text_out *out, const text_program *text, int input)
+{
+    int number = text->more_in + input - 1;
+    bool is_columns =
+        input && hl_fusion_is_columns(&hl_node_in_type(text->graph, text->node, number)->shape,
+                                      &text->program->shape);
+    if (is_columns) put_text(out, "columns(");
+    put_input(out, input);
+    if (is_columns) put_text(out, ")");
+}
+
+static const hl_pw_instr *find_instr(const hl_program *program, int reg)
 {
     const hl_pw_instr *instr = program->code;
     while (instr->dst != reg) instr++;
+    return instr;
+}
+
+/* Is a register made of input 0? Registers are written in order. */
+static bool is_made_of_first(const hl_program *program, int reg)
+{
+    bool made[HL_PROGRAM_REGS] = {false};
+    for (int32_t i = 0; i < program->n_code; i++) {
+        const hl_pw_instr *instr = &program->code[i];
+        const uint8_t operand[3] = {instr->a, instr->b, instr->c};
+        made[instr->dst] = instr->op == HL_PW_LOAD && instr->in == 0;
+        for (int k = 0; k < hl_pw_operands((hl_pw_op)instr->op); k++)
+            made[instr->dst] = made[instr->dst] || made[operand[k]];
+    }
+    return made[reg];
+}
+
+/* The expression of a register. */
+static void put_register(text_out *out, const text_program *text, int reg)
+{
+    const hl_program *program = text->program;
+    const hl_pw_instr *instr = find_instr(program, reg);
     hl_pw_op op = (hl_pw_op)instr->op;
-    const uint8_t operand[3] = {instr->a, instr->b, instr->c};
+    uint8_t operand[3] = {instr->a, instr->b, instr->c};
     int n = hl_pw_operands(op);
     if (!out->room) return; /* an expression can be much longer than its code */
+    bool is_symmetric = op == HL_PW_ADD || op == HL_PW_MUL;
+    if (is_symmetric && !is_made_of_first(program, instr->a) && is_made_of_first(program, instr->b))
+        operand[0] = instr->b, operand[1] = instr->a;
     if (op == HL_PW_LOAD) {
-        put_input(out, instr->in);
+        put_load(out, text, instr->in);
     } else if (op == HL_PW_NUMBER) {
         put_text(out, instr->number == 0 && !signbit(instr->number) ? "0" : "number");
     } else {
         put_text(out, "%s(", hl_pw_name(op));
         for (int k = 0; k < n; k++) {
             if (k) put_text(out, ", ");
-            put_register(out, program, operand[k]);
+            put_register(out, text, operand[k]);
         }
         if (op == HL_PW_CAST) put_text(out, ", %s", hl_dtype_name((hl_dtype)instr->number));
         if (hl_pw_is_random(op)) put_input(out, instr->in);
@@ -118,43 +169,48 @@ static void put_register(text_out *out, const hl_program *program, int reg)
     }
 }
 
-static void put_program(text_out *out, const hl_program *program)
+static void put_program(text_out *out, const text_program *text)
 {
-    static const char *const sums[] = {[HL_PW_FULL] = "",
-                                       [HL_PW_SUM_ROWS] = "sum_rows(",
-                                       [HL_PW_SUM_COLS] = "sum_cols(",
-                                       [HL_PW_SUM_ALL] = "sum(",
-                                       [HL_PW_SUM_OUTER] = "sum_outer(",
-                                       [HL_PW_SUM_MIDDLE] = "sum_middle(",
-                                       [HL_PW_SUM_OUTER | HL_PW_SUM_INNER] = "sum_outer_inner(",
-                                       [HL_PW_SUM_MIDDLE | HL_PW_SUM_INNER] = "sum_middle_inner("};
+    static const char *const statistics[] = {
+        [HL_PW_SUM] = "sum", [HL_PW_MEAN] = "mean", [HL_PW_VARIANCE] = "var"};
+    static const char *const groups[] = {[HL_PW_SUM_ROWS] = "_rows",
+                                         [HL_PW_SUM_COLS] = "_cols",
+                                         [HL_PW_SUM_ALL] = "",
+                                         [HL_PW_SUM_OUTER] = "_outer",
+                                         [HL_PW_SUM_MIDDLE] = "_middle",
+                                         [HL_PW_SUM_OUTER | HL_PW_SUM_INNER] = "_outer_inner",
+                                         [HL_PW_SUM_MIDDLE | HL_PW_SUM_INNER] = "_middle_inner"};
+    const hl_program *program = text->program;
     for (int32_t j = 0; j < program->n_out; j++) {
         int which = program->out[j].sums & HL_PW_SUM_ALL;
-        put_text(out, "%s%s", j ? ", " : "", sums[which]);
-        put_register(out, program, program->out[j].reg);
+        if (j) put_text(out, ", ");
+        if (which) put_text(out, "%s%s(", statistics[program->out[j].statistic], groups[which]);
+        put_register(out, text, program->out[j].reg);
         if (which) put_text(out, ")");
     }
 }
 
-void hl_fusion_format(const hl_node *node, char out_text[HL_FUSION_TEXT])
+void hl_fusion_format(const hl_graph *graph, const hl_node *node, char out_text[HL_FUSION_TEXT])
 {
     text_out out = {out_text, HL_FUSION_TEXT};
     const hl_program *epilogue = hl_node_epilogue(node);
     out_text[0] = 0;
-    if (epilogue) put_program(&out, epilogue);
+    text_program text = {epilogue, graph, node, hl_node_epilogue_in(node)};
+    if (epilogue) put_program(&out, &text);
     for (int k = 0; k < HL_PROLOGUES; k++) {
         if (!node->prologue[k]) continue;
         put_text(&out, "%s%c: ", out.at > out_text ? "; " : "", 'a' + k);
-        put_program(&out, node->prologue[k]);
+        text.program = node->prologue[k], text.more_in = hl_node_prologue_in(node, k);
+        put_program(&out, &text);
     }
     if (!out.room) memcpy(out_text + HL_FUSION_TEXT - 4, "...", 4);
 }
 
-int hl_fusion_find(const hl_node *node, const char *const *texts)
+int hl_fusion_find(const hl_graph *graph, const hl_node *node, const char *const *texts)
 {
     char text[HL_FUSION_TEXT];
     if (!hl_node_is_anchor(node) && !texts) return 0;
-    hl_fusion_format(node, text);
+    hl_fusion_format(graph, node, text);
     for (int i = 0; texts && texts[i]; i++)
         if (strcmp(texts[i], text) == 0) return i;
     return -1;

@@ -15,9 +15,14 @@
  *     relu(x), gt(x, 0)          an epilogue of two outputs
  *     mul(x, number)             any number but 0, which the kernel reads from the program
  *     add(x, y)                  y, z, w: further operands, in the order in which they are loaded
+ *     mul(x, columns(y))         of y one element for each column, the last dim of the program
  *     sum_rows(where(y, x, 0))   a sum over all dims but those of the program's columns
+ *     x, mean_rows(x), var_rows(x)
+ *                                the same dims, mean and variance of the population
  *     a: x, sum_rows(x)          a prologue of operand 0 (b: of operand 1), x being the operand
- *     relu(x); a: x, sum_rows(x) both */
+ *     relu(x); a: x, sum_rows(x) both
+ *
+ * Of a sum or a product of two, what is made of x stands first, whichever it was. */
 #ifndef HL_IR_FUSION_H
 #define HL_IR_FUSION_H
 
@@ -44,10 +49,12 @@ int32_t hl_node_prologue_out(const hl_node *node, int32_t k);
 /* HL_ANCHOR_INS: the most operands, those of its programs included, that passes give a node. */
 enum { HL_FUSION_TEXT = 192, HL_ANCHOR_INS = 8, HL_ANCHOR_OUTS = 8 };
 /* "" for a node without programs. A text that is too long is cut, and no kernel names it. */
-void hl_fusion_format(const hl_node *node, char out_text[HL_FUSION_TEXT]);
+void hl_fusion_format(const hl_graph *graph, const hl_node *node, char out_text[HL_FUSION_TEXT]);
 /* The index of the node's text in a list that ends with NULL, or -1. Without a list: 0 if the node
  * has no programs. */
-int hl_fusion_find(const hl_node *node, const char *const *texts);
+int hl_fusion_find(const hl_graph *graph, const hl_node *node, const char *const *texts);
+/* Has an operand of this shape one element for each column of a program of that one? */
+bool hl_fusion_is_columns(const hl_shape *operand, const hl_shape *program);
 
 /* Adds a node that carries programs, which are copied. types: of the epilogue's outputs, then of
  * each prologue's outputs but its first. */

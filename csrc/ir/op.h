@@ -62,6 +62,12 @@ typedef hl_cost (*hl_op_cost_fn)(const hl_graph *graph, const hl_node *node);
 typedef bool (*hl_op_permute_fn)(const hl_graph *graph, const hl_node *node, const hl_ints *dims,
                                  hl_attrs *attrs, hl_ints *out_dims);
 
+/* Of a product: its first result is linear in operand 1, the weight, and operand 2, where there is
+ * one, is a bias per channel. Sets the dims of the result and of the weight that are the channels.
+ * False: they are no dim of the weight. */
+typedef bool (*hl_op_channels_fn)(const hl_graph *graph, const hl_node *node, int *out_result_dim,
+                                  int *out_weight_dim);
+
 /* Operand `index` holds positions along `axis` of operand `of`; kernels check them. index 0: the op
  * has no such operand. */
 enum { HL_AXIS_ATTR = -1 }; /* the axis of the attributes */
@@ -95,6 +101,7 @@ typedef struct hl_op_info {
     hl_op_permute_fn permute; /* NULL: pointwise ops but generators take any order, others none */
     uint32_t fixed; /* bit i: operand i keeps its order of dims where the others are permuted */
     hl_op_index index;
+    hl_op_channels_fn channels; /* NULL: it is no product with a weight */
 } hl_op_info;
 
 /* Bits of `fixed`. */

@@ -302,6 +302,8 @@ static hl_status check_sums(const hl_program *program, const hl_type *out_types)
     for (int32_t j = 0; j < program->n_out; j++) {
         if (program->out[j].sums > HL_PW_SUM_ALL)
             return fail_program("a sum must be over three groups at most", program->out[j].sums);
+        if (program->out[j].statistic > HL_PW_VARIANCE)
+            return fail_program("a statistic must exist", program->out[j].statistic);
         if (groups.outer != 1 && groups.sums[j] == HL_PW_SUM_OUTER)
             return fail_program("of three groups the outer one must not be summed alone", j);
         if (hl_shape_numel(&out_types[j].shape) != count_output(program, j))
@@ -348,6 +350,9 @@ hl_status hl_program_check(const hl_program *program, const hl_graph *graph, con
                            int32_t n_in, const hl_type *out_types, int32_t n_out)
 {
     hl_type types[HL_PROGRAM_INS];
+    for (int32_t j = 0; j < program->n_out && j < HL_PROGRAM_OUTS; j++)
+        if (program->out[j].statistic != HL_PW_SUM)
+            return fail_program("a mean or a variance must be an anchor's", j);
     for (int32_t i = 0; i < n_in && i < HL_PROGRAM_INS; i++) types[i] = graph->values[in[i]].type;
     return hl_program_check_types(program, types, n_in, out_types, n_out);
 }

@@ -74,6 +74,10 @@ typedef enum hl_pw_sums {
     HL_PW_SUM_ALL = HL_PW_SUM_ROWS | HL_PW_SUM_COLS
 } hl_pw_sums;
 
+/* What an output is of the elements over the groups of dims that it names. All but sums are of
+ * programs that anchors carry alone (ir/fusion.h); a variance is that of the population. */
+typedef enum hl_pw_statistic { HL_PW_SUM, HL_PW_MEAN, HL_PW_VARIANCE } hl_pw_statistic;
+
 enum { HL_PROGRAM_SPLITS = 2 };
 
 struct hl_program {
@@ -83,7 +87,8 @@ struct hl_program {
     hl_pw_instr code[HL_PROGRAM_CODE];
     struct {
         uint8_t reg;
-        uint8_t sums; /* hl_pw_sums; with three groups not OUTER alone */
+        uint8_t sums;      /* hl_pw_sums; with three groups not OUTER alone */
+        uint8_t statistic; /* hl_pw_statistic, where it is over some */
     } out[HL_PROGRAM_OUTS];
 };
 

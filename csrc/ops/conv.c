@@ -236,6 +236,17 @@ bool hl_permute_channels(const hl_graph *graph, const hl_node *node, const hl_in
     return true;
 }
 
+/* Groups of a transposed convolution have the same places in the weight. */
+bool hl_channels_conv(const hl_graph *graph, const hl_node *node, int *out_result_dim,
+                      int *out_weight_dim)
+{
+    bool is_transposed = node->op == HL_OP_CONV_TRANSPOSE;
+    *out_result_dim =
+        hl_channel_dim(&hl_node_out_type(graph, node, 0)->shape, node->attrs.conv.channels_last);
+    *out_weight_dim = is_transposed;
+    return !is_transposed || node->attrs.conv.groups == 1;
+}
+
 /* ---- cost ------------------------------------------------------------------------------------ */
 
 /* Each output times what it reads, padding included. */

@@ -154,6 +154,17 @@ hl_status hl_vjp_matmul(hl_graph *graph, hl_node_id id, const hl_id *dout, const
     return hl_build_sum_to(graph, din[1], &shape_b, &din[1]);
 }
 
+/* ---- channels -------------------------------------------------------------------------------- */
+
+bool hl_channels_matmul(const hl_graph *graph, const hl_node *node, int *out_result_dim,
+                        int *out_weight_dim)
+{
+    int rank = hl_node_in_type(graph, node, 1)->shape.rank;
+    *out_result_dim = hl_node_out_type(graph, node, 0)->shape.rank - 1;
+    *out_weight_dim = node->attrs.matmul.trans_b ? rank - 2 : rank - 1;
+    return true;
+}
+
 /* ---- lowering: to one matrix times one matrix, else to one batch dim, the same in both; 16-bit
  * operands at last to float32 ---- */
 

@@ -16,6 +16,9 @@
 #define HL_PERMUTE(name)                                                                           \
     bool hl_permute_##name(const hl_graph *graph, const hl_node *node, const hl_ints *dims,        \
                            hl_attrs *attrs, hl_ints *out_dims)
+#define HL_CHANNELS(name)                                                                          \
+    bool hl_channels_##name(const hl_graph *graph, const hl_node *node, int *out_result_dim,       \
+                            int *out_weight_dim)
 
 /* cost.c; bytes: of operands and results alone */
 HL_COST(bytes);
@@ -24,6 +27,9 @@ HL_COST(reduce);
 HL_COST(picked);
 HL_COST(none);
 HL_COST(program);
+
+/* widen.c */
+HL_LOWER(widened);
 
 /* permute.c */
 HL_PERMUTE(same);
@@ -53,6 +59,7 @@ HL_INFER(matmul_pack);
 HL_INFER(matmul_packed);
 HL_VJP(matmul);
 HL_LOWER(matmul);
+HL_CHANNELS(matmul);
 
 /* conv.c */
 HL_INFER(conv);
@@ -63,6 +70,7 @@ HL_VJP(conv_transpose);
 HL_LOWER(conv);
 HL_COST(conv);
 HL_PERMUTE(channels);
+HL_CHANNELS(conv);
 
 /* unfold.c */
 HL_INFER(unfold);

@@ -242,8 +242,11 @@ static hl_status find_copy(amp_state *s, hl_id value, hl_segment segment, hl_id 
         segment = graph->nodes[v->node].segment;
         value = graph->nodes[v->node].in[0];
     }
+    hl_id narrow = hl_rewrite_narrow(graph, value);
     if (has_copy(s, value, segment)) {
         *out_copy = s->copy[value];
+    } else if (hl_graph_dtype(graph, narrow) == s->reduced) {
+        *out_copy = narrow; /* it was widened from there */
     } else {
         hl_node_id maker = hl_graph_producer(graph, value);
         hl_node place = {.segment = segment, .scope = graph->scope};

@@ -8,6 +8,8 @@
  *   reads it in its own. Both sides or none: what is saved is for who reads it.
  * - A chain of pointwise nodes behind it, each of which alone reads the one before it; or before
  *   its first operands, as a prologue.
+ * - Mean and variance of the anchor's result over its rows: so are a batch norm's statistics made
+ *   with what they are of.
  * - The sums over rows of a matrix that an anchor reads anyway, by a prologue: so does a bias
  *   gradient stand beside its weight gradient. Where that is refused, they stand with the
  *   gradient's anchor that makes the matrix.
@@ -130,7 +132,7 @@ static bool is_named(const epilogue_state *s, const hl_node *node)
 {
     const hl_kernel *const *list = s->device->ops->kernels(s->device, node->op);
     for (; list && *list; list++)
-        if (hl_fusion_find(node, (*list)->fusions) >= 0) return true;
+        if (hl_fusion_find(s->graph, node, (*list)->fusions) >= 0) return true;
     return false;
 }
 
@@ -149,6 +151,7 @@ static hl_status try_attempt(epilogue_state *s, attempt *a, bool *out_taken)
     const hl_kernel *own, *kernel;
     hl_kernel_req req;
     hl_id first;
+    node.in = a->in, node.n_in = a->n_in;
     node.program = a->fusion.epilogue;
     memcpy(node.prologue, a->fusion.prologue, sizeof node.prologue);
     *out_taken = false;
@@ -234,11 +237,16 @@ static hl_status emit_value(epilogue_state *s, hl_id value, hl_id x, uint8_t *ou
             s->has_dropped = true;
             return emit_value(s, node->in[0], x, out_reg);
         }
-        for (int32_t i = 0; i < node->n_in; i++) HL_TRY(emit_value(s, node->in[i], x, &reg[i]));
+        /* What is made of x first: so operands are loaded in the order of the text. */
+        for (int made = 1; made >= 0; made--)
+            for (int32_t i = 0; i < node->n_in; i++)
+                if (comes_from(graph, node->in[i], x, MAX_CHAIN) == made)
+                    HL_TRY(emit_value(s, node->in[i], x, &reg[i]));
         return hl_emit_node(&s->emitter, node, reg, out_reg);
     }
-    int64_t n = hl_shape_numel(hl_graph_shape(graph, value));
-    if (n != 1 && n != hl_shape_numel(shape)) return refuse(s);
+    const hl_shape *own = hl_graph_shape(graph, value);
+    int64_t n = hl_shape_numel(own);
+    if (n != 1 && n != hl_shape_numel(shape) && !hl_fusion_is_columns(own, shape)) return refuse(s);
     /* Loading widens. */
     return hl_emit_load(&s->emitter, hl_rewrite_narrow(graph, value), out_reg);
 }
@@ -594,16 +602,22 @@ static hl_id find_origin(const hl_graph *graph, hl_id value)
     }
 }
 
-/* A float32 sum over all dims but the last. */
-static bool is_sum_of_rows(const hl_graph *graph, const hl_node *node)
+/* Does a node work along all dims but the last? */
+static bool goes_over_rows(const hl_graph *graph, const hl_node *node)
 {
-    if (!hl_op_is_sum(node->op) || hl_graph_dtype(graph, node->out) != HL_DTYPE_F32) return false;
     int32_t n = hl_graph_shape(graph, node->in[0])->rank - 1;
     hl_ints axes = hl_node_axes(node);
     if (n < 1 || axes.n != n) return false;
     for (int32_t d = 0; d < n; d++)
         if (axes.at[d] != d) return false;
     return true;
+}
+
+/* A float32 sum over all dims but the last. */
+static bool is_sum_of_rows(const hl_graph *graph, const hl_node *node)
+{
+    return hl_op_is_sum(node->op) && hl_graph_dtype(graph, node->out) == HL_DTYPE_F32 &&
+           goes_over_rows(graph, node);
 }
 
 /* out_sums: for each value the node that sums it over its rows, or HL_NONE. */
@@ -698,6 +712,52 @@ static hl_status fuse_own_sum(epilogue_state *s, hl_node_id *sums, hl_node_id an
     return try_attempt(s, &a, &taken);
 }
 
+/* ---- moments over rows ----------------------------------------------------------------------- */
+
+/* The moments of a value over its rows that stand where its anchor may make them, or HL_NONE. */
+static hl_node_id find_moments(const epilogue_state *s, hl_node_id anchor)
+{
+    const hl_graph *graph = s->graph;
+    hl_id x = graph->nodes[anchor].out;
+    if (x >= s->n_used) return HL_NONE;
+    for (int32_t u = s->uses.start[x]; u < s->uses.start[x + 1]; u++) {
+        hl_node_id id = s->uses.list[u];
+        const hl_node *node = &graph->nodes[id];
+        if (node->op == HL_OP_MOMENTS && node->segment == graph->nodes[anchor].segment &&
+            node->fence == graph->nodes[anchor].fence && goes_over_rows(graph, node))
+            return id;
+    }
+    return HL_NONE;
+}
+
+/* Mean and variance of the anchor's result, which others read too. */
+static hl_status fuse_moments(epilogue_state *s, hl_node_id anchor)
+{
+    static const hl_pw_statistic statistics[] = {HL_PW_MEAN, HL_PW_VARIANCE};
+    const hl_graph *graph = s->graph;
+    const hl_node *node = &graph->nodes[anchor];
+    hl_program *program = &s->emitter.program;
+    hl_node_id id = find_moments(s, anchor);
+    attempt a = {.anchor = anchor, .fusion = {.epilogue = program}, .n_out = 3};
+    bool taken;
+    uint8_t reg;
+    if (id == HL_NONE || node->n_out != 1 || !copy_operands(node, &a)) return HL_OK;
+    const hl_shape *shape = hl_graph_shape(graph, node->out);
+    hl_emit_begin(&s->emitter, graph, shape);
+    hl_program_splits_set(program, (int32_t[]){shape->rank - 1}, 1);
+    HL_TRY(hl_emit_load(&s->emitter, node->out, &reg));
+    HL_TRY(hl_emit_output(&s->emitter, reg, HL_PW_FULL));
+    a.types[0] = graph->values[node->out].type;
+    a.old[0] = node->out;
+    for (int j = 0; j < 2; j++) {
+        HL_TRY(hl_emit_output(&s->emitter, reg, HL_PW_SUM_ROWS));
+        program->out[1 + j].statistic = (uint8_t)statistics[j];
+        a.old[1 + j] = graph->nodes[id].out + j;
+        a.types[1 + j] = graph->values[a.old[1 + j]].type;
+    }
+    return try_attempt(s, &a, &taken);
+}
+
 /* ---- the pass -------------------------------------------------------------------------------- */
 
 static hl_status fuse_results(epilogue_state *s)
@@ -727,6 +787,8 @@ static hl_status fuse_sums(epilogue_state *s)
     hl_status status;
     HL_GOTO(begin_sweep(s));
     HL_GOTO(list_sums(s->graph, &sums));
+    for (int64_t i = 0; i < n; i++)
+        if (is_open(s, (hl_node_id)i)) HL_GOTO(fuse_moments(s, (hl_node_id)i));
     for (int64_t i = 0; i < n; i++)
         if (is_open(s, (hl_node_id)i)) HL_GOTO(fuse_operand_sum(s, sums, (hl_node_id)i));
     for (int64_t i = 0; i < n; i++) HL_GOTO(fuse_own_sum(s, sums, (hl_node_id)i));

@@ -1,5 +1,5 @@
-/* Hoisting: loop-invariant code motion. Nodes that depend on parameters and constants alone move
- * from MICRO, which repeats, to BEGIN.
+/* Hoisting: loop-invariant code motion. Nodes that depend on constants alone, and on parameters and
+ * state that neither segment changes, move from MICRO, which repeats, to BEGIN.
  *
  * The exception is a fill (one number everywhere) that an op writes over, or joins with other
  * parts: it can be made in the result's memory only in its own segment, and filling costs less than
@@ -78,11 +78,11 @@ cleanup:
 
 /* ---- moving ---------------------------------------------------------------------------------- */
 
-static bool is_invariant(const hl_graph *graph, const bool *changed, hl_id id)
+static bool is_invariant(const hl_graph *graph, const uint8_t *changed, hl_id id)
 {
     hl_node_id node = hl_graph_producer(graph, id);
     if (node != HL_NONE) return graph->nodes[node].segment == HL_SEGMENT_BEGIN;
-    return hl_rewrite_is_fixed(hl_graph_value(graph, id), changed);
+    return hl_rewrite_is_fixed(hl_graph_value(graph, id), changed, HL_SEGMENT_MICRO);
 }
 
 static void move_to_begin(hl_node *node)
@@ -92,7 +92,7 @@ static void move_to_begin(hl_node *node)
 }
 
 /* Moves a node, together with its own fills, if all its operands are invariant. */
-static void hoist_node(hl_graph *graph, const hl_uses *uses, const bool *changed, hl_node_id id)
+static void hoist_node(hl_graph *graph, const hl_uses *uses, const uint8_t *changed, hl_node_id id)
 {
     hl_node *node = &graph->nodes[id];
     for (int32_t j = 0; j < node->n_in; j++)
@@ -115,7 +115,7 @@ static bool goes_with_reader(const hl_graph *graph, const hl_uses *uses, hl_node
 
 hl_status hl_pass_hoist(hl_graph *graph)
 {
-    bool *changed = NULL;
+    uint8_t *changed = NULL;
     hl_uses uses = {0};
     hl_status status = HL_OK;
     HL_GOTO(give_fills(graph));

@@ -124,15 +124,25 @@ static bool is_ordered(const layout_state *s, const hl_node *node, int32_t i, co
     return s->is_in[node->in[i]] && has_order(s, node, i) && is_same(&s->order[node->in[i]], order);
 }
 
+/* The shape with dims of 1 before it, as broadcasting has them. */
+static hl_shape pad_shape(const hl_shape *shape, int32_t rank)
+{
+    hl_shape padded = {.rank = rank};
+    int32_t missing = rank - shape->rank;
+    for (int32_t d = 0; d < rank; d++) padded.dim[d] = d < missing ? 1 : shape->dim[d - missing];
+    return padded;
+}
+
 /* Do the elements of a value that has this shape in that order lie as they do without it? Then a
  * reshape permutes them. */
 static bool lies_alike(const hl_shape *shape, const hl_ints *order)
 {
     hl_ints dims = invert(order);
     int64_t last = -1;
-    if (shape->rank != order->n) return false;
+    if (shape->rank > order->n) return false;
+    hl_shape padded = pad_shape(shape, order->n);
     for (int32_t d = 0; d < dims.n; d++) {
-        if (shape->dim[dims.at[d]] == 1) continue;
+        if (padded.dim[dims.at[d]] == 1) continue;
         if (dims.at[d] < last) return false;
         last = dims.at[d];
     }
@@ -152,8 +162,8 @@ static hl_id find_source(const layout_state *s, hl_id value, const hl_ints *orde
 
 static hl_shape turn_shape(const hl_shape *shape, const hl_ints *order)
 {
-    hl_shape turned = *shape;
-    for (int32_t d = 0; d < shape->rank; d++) turned.dim[order->at[d]] = shape->dim[d];
+    hl_shape padded = pad_shape(shape, order->n), turned = padded;
+    for (int32_t d = 0; d < order->n; d++) turned.dim[order->at[d]] = padded.dim[d];
     return turned;
 }
 
@@ -181,10 +191,12 @@ static bool can_reorder(const layout_state *s, const hl_node *node, hl_attrs *at
         if (found) *out_in = s->order[node->in[i]];
     }
     if (!found) return false;
-    for (int32_t i = 0; i < node->n_in; i++)
-        if (has_order(s, node, i) && !is_ordered(s, node, i, out_in) &&
-            find_source(s, node->in[i], out_in) == HL_NONE)
-            return false;
+    bool broadcasts = hl_op_get(node->op)->flags & HL_OP_POINTWISE;
+    for (int32_t i = 0; i < node->n_in; i++) {
+        if (!has_order(s, node, i) || is_ordered(s, node, i, out_in)) continue;
+        if (!broadcasts && hl_graph_shape(graph, node->in[i])->rank != out_in->n) return false;
+        if (find_source(s, node->in[i], out_in) == HL_NONE) return false;
+    }
     hl_ints dims = invert(out_in);
     *attrs = node->attrs;
     if (!hl_node_permute(graph, node, &dims, attrs, &out_dims)) return false;

@@ -12,7 +12,7 @@ typedef struct pack_state {
     hl_graph *graph;
     hl_id *map;
     hl_id (*packs)[2]; /* by matrix and orientation: its packed copy */
-    bool *changed;     /* by store */
+    uint8_t *changed;  /* by store */
 } pack_state;
 
 /* A matrix that was only rounded is packed from where it lies: rounding and packing are one pass.
@@ -40,7 +40,7 @@ static hl_status pack_matrix(pack_state *s, hl_node_id id, hl_id *out_pack)
     place.fence = 0;
     if (maker != HL_NONE)
         place.segment = s->graph->nodes[maker].segment;
-    else if (hl_rewrite_is_fixed(hl_graph_value(s->graph, matrix), s->changed))
+    else if (hl_rewrite_is_fixed(hl_graph_value(s->graph, matrix), s->changed, HL_SEGMENT_MICRO))
         place.segment = HL_SEGMENT_BEGIN;
     hl_graph_stand_by(s->graph, &place);
     if (*known == HL_NONE)

@@ -2,11 +2,12 @@
  * after any of them.
  *
  * A training graph goes through backward (autodiff) and training_step, which know no device; a plan
- * then applies, in this order: guard, feed (where data stays on the host), amp or double (where the
- * device computes in float64), lower, layout, relu, epilogue, pack, hoist, rounded, fuse, select,
- * schedule, memory. What is rematerialised to save memory is cloned between feed and amp, where a
- * node is still one op, behind a fence (ir/graph.h) that keeps later passes from joining the copy
- * with its original; nothing asks for that yet. */
+ * then applies, in this order: guard, feed (where data stays on the host), fold, amp or double
+ * (where the device computes in float64), lower, layout, relu, epilogue, pack, hoist, rounded,
+ * fuse, select, schedule, memory. What is rematerialised to save memory is cloned between feed and
+ * amp, where a node is still one op, behind a fence (ir/graph.h) that keeps later passes from
+ * joining the copy with its original; nothing asks for that yet.
+ */
 #ifndef HL_PASSES_PASSES_H
 #define HL_PASSES_PASSES_H
 
@@ -26,6 +27,10 @@ hl_status hl_pass_guard(hl_graph *graph);
 /* Batches gathered from datasets by input 0 become inputs. out_datasets, by input: the dataset
  * whose rows fill it; HL_NONE for inputs that were there before. */
 hl_status hl_pass_feed(hl_graph *graph, HL_GIVE int32_t **out_datasets);
+
+/* Factors and shifts per channel behind a product become part of its weight and bias, where both
+ * are the same in all steps of a run. */
+hl_status hl_pass_fold(hl_graph *graph);
 
 /* Mixed precision: products take operands of the reduced type, HL_DTYPE_BF16 or F16, and sum in
  * float32; HL_DTYPE_F32 changes nothing. keeps_reduced: what lies between products stays in the
@@ -60,7 +65,8 @@ hl_status hl_pass_epilogue(hl_graph *graph, hl_device *device, bool deterministi
  * pack. */
 hl_status hl_pass_pack(hl_graph *graph, hl_device *device);
 
-/* Nodes that depend on parameters and constants alone move from MICRO to BEGIN. */
+/* Nodes that depend on constants, and on parameters and state that no micro-batch changes, move
+ * from MICRO to BEGIN. */
 hl_status hl_pass_hoist(hl_graph *graph);
 
 /* Where the optimizer's kernel can write the parameters rounded to 16 bits too, no step casts them.

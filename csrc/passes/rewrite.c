@@ -63,19 +63,22 @@ hl_status hl_rewrite_map(const hl_graph *graph, hl_id **out_map)
     return HL_OK;
 }
 
-hl_status hl_rewrite_changed_stores(const hl_graph *graph, bool **out_changed)
+hl_status hl_rewrite_changed_stores(const hl_graph *graph, uint8_t **out_changed)
 {
     HL_TRY(hl_alloc_zero((size_t)graph->n_stores + 1, (void **)out_changed));
-    for (int64_t i = 0; i < graph->n_commits; i++)
-        if (graph->commits[i].segment == HL_SEGMENT_MICRO)
-            (*out_changed)[hl_graph_value(graph, graph->commits[i].target)->store] = true;
+    for (int64_t i = 0; i < graph->n_commits; i++) {
+        const hl_commit *commit = &graph->commits[i];
+        (*out_changed)[hl_graph_value(graph, commit->target)->store] |=
+            (uint8_t)(1 << commit->segment);
+    }
     return HL_OK;
 }
 
-bool hl_rewrite_is_fixed(const hl_value *value, const bool *changed)
+bool hl_rewrite_is_fixed(const hl_value *value, const uint8_t *changed, hl_segment last)
 {
-    return value->kind == HL_VALUE_CONST ||
-           (value->kind == HL_VALUE_PARAM && !changed[value->store]);
+    if (value->kind == HL_VALUE_CONST) return true;
+    bool is_stored = value->kind == HL_VALUE_PARAM || value->kind == HL_VALUE_STATE;
+    return is_stored && !(changed[value->store] & ((2 << last) - 1));
 }
 
 bool hl_rewrite_number(const hl_graph *graph, hl_id id, double *out_number)

@@ -24,10 +24,10 @@ bool hl_uses_by_updates(const hl_graph *graph, const hl_uses *uses, const hl_nod
 
 /* An identity map for hl_rewrite_replace. */
 hl_status hl_rewrite_map(const hl_graph *graph, HL_GIVE hl_id **out_map);
-/* By store: does a micro-batch change it? */
-hl_status hl_rewrite_changed_stores(const hl_graph *graph, HL_GIVE bool **out_changed);
-/* A constant, or a parameter that only the optimizer changes. */
-bool hl_rewrite_is_fixed(const hl_value *value, const bool *changed);
+/* By store: bit s is set where commits of segment s change it. */
+hl_status hl_rewrite_changed_stores(const hl_graph *graph, HL_GIVE uint8_t **out_changed);
+/* A constant, or a parameter or state that no segment up to this one changes. */
+bool hl_rewrite_is_fixed(const hl_value *value, const uint8_t *changed, hl_segment last);
 
 /* Replaces every use of value v by map[v] (map[v] = v: keep; chains are followed). map has n_map
  * entries; newer values stand for themselves. */

@@ -175,7 +175,7 @@ static hl_status add_task(text *t, const hl_plan *plan, int32_t s)
     for (int32_t j = 0; j < node->n_out; j++) HL_TRY(add_value(t, plan, node->out + j));
     if (hl_node_is_anchor(node)) {
         char programs[HL_FUSION_TEXT];
-        hl_fusion_format(node, programs);
+        hl_fusion_format(plan->graph, node, programs);
         HL_TRY(add_text(t, " {%s}", programs));
     } else if (node->program) {
         HL_TRY(add_text(t, " {%d steps}", node->program->n_code));

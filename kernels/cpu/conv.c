@@ -1,5 +1,6 @@
 /* Convolutions of float32 by the GEMM core. */
-#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/epilogue.h"
+#include "kernels/cpu/moments.h"
 #include "kernels/cpu/taps.h"
 
 #define TYPE         (&hl_gemm_f32)

@@ -1,6 +1,7 @@
 /* Convolutions of bfloat16 on processors with AVX512_BF16 (see matmul_bf16.c); results are
  * float32. What these kernels refuse is lowered. */
-#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/epilogue.h"
+#include "kernels/cpu/moments.h"
 #include "kernels/cpu/taps.h"
 
 #if HL_ISA_AVX512

@@ -17,7 +17,8 @@
 enum {
     ROWS_MAX = 10 * HL_GEMM_ROWS_BEST, /* pixels of a block of pointers */
     POINTER_BYTES = 64 * 1024,         /* that a block's pointers take, roughly */
-    FEW_CHANNELS = 16                  /* a run of fewer is copied */
+    FEW_CHANNELS = 16,                 /* a run of fewer is copied */
+    PARTIALS_MAX = 64                  /* moments of so many blocks of pixels are merged */
 };
 
 /* Of packing a number, on one core, ns, roughly. */
@@ -32,7 +33,10 @@ typedef struct conv_state {
     int64_t n_rows;          /* of a block of pointers */
     bool copies;             /* the runs of a row side by side */
     bool by_lines;           /* lines of the kernel at once */
-    int32_t bias, result;    /* numbers in args; bias 0: none */
+    hl_epilogue epilogue;
+    int32_t result;       /* number in args */
+    int64_t moments_rows; /* pixels of a partial; 0: no moments are asked for */
+    size_t partials;      /* offset in the scratch of all threads, behind the packed weight */
     /* Elements between weights of neighbouring taps, channels of the source and of the result, and
      * groups. */
     int64_t k_stride, n_stride, group_stride;
@@ -74,7 +78,7 @@ static conv_state make_state(const hl_graph *graph, const hl_node *node)
                     .in = (transposed ? conv.O : conv.C) / conv.groups,
                     .out = (transposed ? conv.C : conv.O) / conv.groups,
                     .channels = transposed ? conv.C : conv.O,
-                    .bias = node->n_in > 2 ? 2 : 0,
+                    .epilogue = hl_epilogue_make(graph, node),
                     .result = node->n_in};
     int64_t n_taps = s.taps.n_taps;
     s.words = hl_gemm_count_rows(TYPE, 1, s.in);
@@ -94,9 +98,43 @@ static conv_state make_state(const hl_graph *graph, const hl_node *node)
     if (s.copies)
         s.rows = take(&s.thread_bytes, (size_t)(n_taps * s.run * s.n_rows) * sizeof(ELEMENT));
     s.gemm = take(&s.thread_bytes, hl_gemm_scratch_bytes(&largest));
+    s.partials =
+        (size_t)(s.groups * s.n_panels * s.words * HL_GEMM_PANEL * n_taps) * sizeof(hl_gemm_word);
+    if (s.epilogue.has_moments)
+        s.moments_rows = hl_cpu_max(hl_cpu_ceil_div(hl_cpu_ceil_div(s.taps.n_rows, PARTIALS_MAX),
+                                                    HL_GEMM_ROWS_BEST),
+                                    1) *
+                         HL_GEMM_ROWS_BEST;
     if (s.taps.n_classes > 1)
         s.tile = take(&s.thread_bytes, (size_t)(s.n_rows * s.out) * sizeof(float));
     return s;
+}
+
+/* The residual of results in another order than memory's would have to be brought into it. */
+static hl_status require_epilogue(const hl_graph *graph, const hl_node *node, const conv_state *s,
+                                  hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    hl_gemm gemm = make_gemm(s, s->taps.n_taps);
+    HL_TRY(hl_epilogue_require(graph, node, &s->epilogue, out_why_not));
+    if (!s->epilogue.residual) return HL_OK;
+    if (s->taps.n_classes > 1) return hl_reason_set(out_why_not, "needs no residual with strides");
+    if (hl_gemm_is_one_block(&gemm)) out_req->in_place[0] = (uint64_t)1 << s->epilogue.residual;
+    return HL_OK;
+}
+
+static int64_t count_partials(const conv_state *s)
+{
+    return hl_cpu_max(hl_cpu_ceil_div(s->taps.n_rows, s->moments_rows), 1);
+}
+
+/* The second phase goes by blocks of pixels, each with its partial, and a third one merges. */
+static void require_moments(const conv_state *s, hl_kernel_req *out_req)
+{
+    int64_t n_partials = count_partials(s);
+    out_req->scratch_bytes += (size_t)(n_partials * 2 * s->channels) * sizeof(float);
+    out_req->n_phases = 3;
+    out_req->phase_rows = n_partials;
+    out_req->phase_row_cost *= (double)s->moments_rows;
 }
 
 static bool takes(const hl_graph *graph, const hl_node *node, hl_reason *out_why_not)
@@ -125,8 +163,7 @@ static hl_status query_conv(hl_device *device, const hl_graph *graph, hl_node_id
     }
     conv_state s = make_state(graph, node);
     int64_t per_panel = s.words * HL_GEMM_PANEL;
-    out_req->scratch_bytes =
-        (size_t)(s.groups * s.n_panels * per_panel * s.taps.n_taps) * sizeof(hl_gemm_word);
+    out_req->scratch_bytes = s.partials;
     out_req->thread_scratch_bytes = s.thread_bytes;
     out_req->rows = hl_cpu_max(s.groups * s.n_panels * s.taps.n_classes, 1);
     out_req->grain = 1;
@@ -135,7 +172,8 @@ static hl_status query_conv(hl_device *device, const hl_graph *graph, hl_node_id
     out_req->phase_rows = hl_cpu_max(s.taps.n_rows, 1);
     out_req->phase_row_cost =
         NS_PER_MAC * (double)s.channels * (double)(s.in * s.taps.n_taps) / s.taps.n_classes;
-    return HL_OK;
+    if (s.moments_rows) require_moments(&s, out_req);
+    return require_epilogue(graph, node, &s, out_req, out_why_not);
 }
 
 static hl_status prepare_conv(hl_device *device, const hl_graph *graph, hl_node_id id,
@@ -209,7 +247,6 @@ static void run_rows(const conv_state *s, const hl_taps_class *class, int64_t ro
 {
     const void **pointers = (const void **)(own + s->pointers);
     float *result = args[s->result], *tile = (float *)(own + s->tile);
-    const float *bias = s->bias ? args[s->bias] : NULL;
     bool is_only = s->taps.n_classes == 1;
     hl_gemm gemm = make_gemm(s, class->n_taps);
     if (!s->by_lines)
@@ -217,7 +254,8 @@ static void run_rows(const conv_state *s, const hl_taps_class *class, int64_t ro
                       (int64_t *)(own + s->places), pointers, s->n_rows);
     for (int64_t g = 0; g < s->groups; g++) {
         gemm.b = find_packed(s, scratch, g, class);
-        gemm.epilogue.bias = bias ? bias + g * s->out : NULL;
+        gemm.epilogue = hl_epilogue_steps(&s->epilogue, args, s->channels);
+        hl_epilogue_move(&gemm.epilogue, row, g * s->out);
         gemm.c = is_only ? result + row * s->channels + g * s->out : tile;
         gemm.ldc = is_only ? s->channels : s->out;
         gemm.segment_offset = g * s->in;
@@ -239,6 +277,20 @@ static void run_rows(const conv_state *s, const hl_taps_class *class, int64_t ro
     }
 }
 
+static float *find_partial(const conv_state *s, void *scratch, int64_t row)
+{
+    float *partials = (float *)(void *)((unsigned char *)scratch + s->partials);
+    return partials + row / s->moments_rows * 2 * s->channels;
+}
+
+/* Of rows that were made just now and lie in one block. */
+static void take_moments(const conv_state *s, const float *result, int64_t row, int64_t n,
+                         void *scratch)
+{
+    hl_moments_take(result + row * s->channels, s->channels, row % s->moments_rows, n,
+                    find_partial(s, scratch, row));
+}
+
 static void run_pixels(const conv_state *s, void *const *args, int64_t begin, int64_t end,
                        const hl_launch *launch)
 {
@@ -249,9 +301,27 @@ static void run_pixels(const conv_state *s, void *const *args, int64_t begin, in
         const hl_taps_class *class = hl_taps_find(&s->taps, begin);
         int64_t row = begin - class->first_row;
         int64_t n = hl_cpu_min(hl_cpu_min(end - begin, class->n_rows - row), s->n_rows);
+        if (s->moments_rows) n = hl_cpu_min(n, s->moments_rows - row % s->moments_rows);
         run_rows(s, class, row, n, args, launch->scratch, own);
+        if (s->moments_rows) take_moments(s, args[s->result], row, n, launch->scratch);
         begin += n;
     }
+}
+
+/* Partials [begin, end) with their pixels, then channels in as many shares. */
+static void run_moments(const conv_state *s, void *const *args, int64_t begin, int64_t end,
+                        const hl_launch *launch)
+{
+    int64_t n_vectors = hl_cpu_ceil_div(s->channels, HL_VL), n_partials = count_partials(s);
+    end = hl_cpu_min(end, n_partials);
+    if (launch->phase == 1) {
+        run_pixels(s, args, begin * s->moments_rows, end * s->moments_rows, launch);
+        return;
+    }
+    hl_moments_merge(find_partial(s, launch->scratch, 0), s->taps.n_rows, s->moments_rows,
+                     s->channels, begin * n_vectors / n_partials * HL_VL,
+                     hl_cpu_min(end * n_vectors / n_partials * HL_VL, s->channels),
+                     args[s->result + 1], args[s->result + 2]);
 }
 
 static void run_conv(const hl_kernel_state *state, void *const *args, int64_t begin, int64_t end,
@@ -259,17 +329,20 @@ static void run_conv(const hl_kernel_state *state, void *const *args, int64_t be
 {
     if (launch->phase == 0)
         pack_panels(state->impl, args, begin, end, launch->scratch);
+    else if (((const conv_state *)state->impl)->moments_rows)
+        run_moments(state->impl, args, begin, end, launch);
     else
         run_pixels(state->impl, args, begin, end, launch);
 }
 
-#define CONV(OP, text)                                                                             \
+#define CONV(OP, text, texts)                                                                      \
     {.op = HL_OP_##OP,                                                                             \
      .name = KERNEL(text),                                                                         \
+     .fusions = texts,                                                                             \
      .query = query_conv,                                                                          \
      .prepare = prepare_conv,                                                                      \
      .block = run_conv}
-static const hl_kernel conv = CONV(CONV, "conv");
-static const hl_kernel transpose = CONV(CONV_TRANSPOSE, "conv_transpose");
+static const hl_kernel conv = CONV(CONV, "conv", hl_epilogue_moments_texts);
+static const hl_kernel transpose = CONV(CONV_TRANSPOSE, "conv_transpose", hl_epilogue_texts);
 
 const hl_kernel *const KERNELS[] = {&conv, &transpose, NULL};

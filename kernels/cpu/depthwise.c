@@ -1,6 +1,6 @@
 /* Convolutions of each channel by itself, of float32. */
 #include "ir/window.h"
-#include "kernels/cpu/kernel.h"
+#include "kernels/cpu/epilogue.h"
 #include "kernels/cpu/rows.h"
 
 #define DTYPE        HL_DTYPE_F32

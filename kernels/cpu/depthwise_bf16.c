@@ -1,7 +1,7 @@
 /* Convolutions of each channel by itself, of bfloat16: read as floats, computed in float32. */
 #include "base/half.h"
 #include "ir/window.h"
-#include "kernels/cpu/kernel.h"
+#include "kernels/cpu/epilogue.h"
 #include "kernels/cpu/rows.h"
 
 #define DTYPE        HL_DTYPE_BF16

@@ -41,7 +41,8 @@ typedef struct depth_state {
     depth_dim dim[DIMS];
     int64_t N, C, n_taps;
     int64_t n_rows; /* of results, of all images */
-    int32_t bias, result;
+    hl_epilogue epilogue;
+    int32_t result;                     /* number in args */
     int64_t n_vectors, share, n_shares; /* of the weight gradient: rows of results */
 } depth_state;
 
@@ -75,7 +76,7 @@ static depth_state make_state(const hl_graph *graph, const hl_node *node)
     depth_state s = {.N = conv.N,
                      .C = conv.C,
                      .n_taps = 1,
-                     .bias = node->n_in > 2 ? 2 : 0,
+                     .epilogue = hl_epilogue_make(graph, node),
                      .result = node->n_in};
     for (int i = 0; i < DIMS; i++) { /* the window's dims stand first, here they stand last */
         int d = i - (DIMS - w->n);
@@ -151,7 +152,7 @@ static hl_status query_conv(hl_device *device, const hl_graph *graph, hl_node_id
     out_req->phase_rows = hl_cpu_max(s.n_rows, 1);
     out_req->phase_row_cost =
         NS_PER_MAC * (double)s.C * (double)s.n_taps * (double)s.dim[DIMS - 1].result;
-    return HL_OK;
+    return hl_epilogue_require(graph, node, &s.epilogue, out_why_not);
 }
 
 /* Taps [begin, end) of the weight (C,taps) as rows (taps,C), in the order in which they are read.
@@ -216,49 +217,55 @@ HL_SIMD void add_pixels(const depth_dim *dim, int64_t C, const ELEMENT *x, const
     }
 }
 
-/* PIXELS results side by side that read all taps of each line, for n channels. */
+/* What becomes of a result's sum for n channels; gelu goes over a whole row later. */
+HL_SIMD hl_v end_sum(hl_v sum, const hl_gemm_epilogue *steps, int64_t r, int64_t c, int64_t n)
+{
+    if (steps->scale) sum = sum * hl_row_load(steps->scale + c, n);
+    if (steps->bias) sum = sum + hl_row_load(steps->bias + c, n);
+    if (steps->residual) sum = sum + hl_row_load(steps->residual + r * steps->ld_residual + c, n);
+    return steps->activation == HL_GEMM_RELU ? hl_v_max(hl_v_zero(), sum) : sum;
+}
+
+/* PIXELS results side by side that read all taps of each line, for n channels from c on. */
 HL_SIMD void run_pixels(const depth_state *s, const ELEMENT *source, const float *weight,
-                        const float *bias, const depth_tap *lines, int64_t n_lines, int64_t first,
-                        const int taps, int64_t n, float *to)
+                        const hl_gemm_epilogue *steps, const depth_tap *lines, int64_t n_lines,
+                        int64_t first, int64_t c, const int taps, int64_t n, float *to)
 {
     const depth_dim *dim = &s->dim[DIMS - 1];
     const int64_t C = s->C;
     hl_v sum[PIXELS] = {{0}};
     for (int64_t l = 0; l < n_lines; l++)
-        add_pixels(dim, C, source + lines[l].source + (first * dim->stride - dim->before) * C,
-                   weight + lines[l].tap * C, taps, n, sum);
-    hl_v shift = bias ? hl_row_load(bias, n) : hl_v_zero();
-    for (int i = 0; i < PIXELS; i++) hl_row_store(to + i * C, sum[i] + shift, n);
+        add_pixels(dim, C, source + lines[l].source + (first * dim->stride - dim->before) * C + c,
+                   weight + lines[l].tap * C + c, taps, n, sum);
+    for (int i = 0; i < PIXELS; i++)
+        hl_row_store(to + (first + i) * C + c, end_sum(sum[i], steps, first + i, c, n), n);
 }
 
-/* One result by the list of what it reads, for `vectors` vectors of channels; n: of the last one.
- */
-HL_SIMD void run_pixel(const ELEMENT *source, const float *weight, const float *bias,
-                       const depth_tap *taps, int64_t n_taps, int64_t C, const int vectors,
-                       int64_t n, float *to)
+/* Result r by the list of what it reads, for `vectors` vectors of channels from c on; n: of the
+ * last one. */
+HL_SIMD void run_pixel(const ELEMENT *source, const float *weight, const hl_gemm_epilogue *steps,
+                       const depth_tap *taps, int64_t n_taps, int64_t C, int64_t r, int64_t c,
+                       const int vectors, int64_t n, float *to)
 {
     hl_v sum[VECTORS] = {{0}};
     for (int64_t k = 0; k < n_taps; k++)
         for (int v = 0; v < vectors; v++) {
             int64_t lanes = v + 1 < vectors ? HL_VL : n;
-            sum[v] = hl_v_fma(LOAD(source + taps[k].source + v * HL_VL, lanes),
-                              hl_row_load(weight + taps[k].tap * C + v * HL_VL, lanes), sum[v]);
+            sum[v] = hl_v_fma(LOAD(source + taps[k].source + c + v * HL_VL, lanes),
+                              hl_row_load(weight + taps[k].tap * C + c + v * HL_VL, lanes), sum[v]);
         }
     for (int v = 0; v < vectors; v++) {
-        int64_t lanes = v + 1 < vectors ? HL_VL : n;
-        hl_v shift = bias ? hl_row_load(bias + v * HL_VL, lanes) : hl_v_zero();
-        hl_row_store(to + v * HL_VL, sum[v] + shift, lanes);
+        int64_t lanes = v + 1 < vectors ? HL_VL : n, at = c + v * HL_VL;
+        hl_row_store(to + r * C + at, end_sum(sum[v], steps, r, at, lanes), lanes);
     }
 }
 
 /* Result r of a row: its taps are listed behind the lines. */
-static void run_single(const depth_state *s, void *const *args, const float *weight,
-                       const depth_tap *lines, int64_t n_lines, int64_t r, depth_tap *taps,
-                       float *to)
+static void run_single(const depth_state *s, const ELEMENT *source, const float *weight,
+                       const hl_gemm_epilogue *steps, const depth_tap *lines, int64_t n_lines,
+                       int64_t r, depth_tap *taps, float *to)
 {
     const depth_dim *dim = &s->dim[DIMS - 1];
-    const ELEMENT *source = args[0];
-    const float *bias = s->bias ? args[s->bias] : NULL;
     int64_t n = 0, c = 0, C = s->C;
     for (int64_t l = 0; l < n_lines; l++)
         for (int64_t t = 0; t < dim->kernel; t++) {
@@ -266,11 +273,9 @@ static void run_single(const depth_state *s, void *const *args, const float *wei
             if (at >= 0) taps[n++] = (depth_tap){lines[l].source + at * C, lines[l].tap + t};
         }
     for (; c + VECTORS * HL_VL <= C; c += VECTORS * HL_VL)
-        run_pixel(source + c, weight + c, bias ? bias + c : NULL, taps, n, C, VECTORS, HL_VL,
-                  to + c);
+        run_pixel(source, weight, steps, taps, n, C, r, c, VECTORS, HL_VL, to);
     for (; c < C; c += HL_VL)
-        run_pixel(source + c, weight + c, bias ? bias + c : NULL, taps, n, C, 1,
-                  hl_cpu_min(HL_VL, C - c), to + c);
+        run_pixel(source, weight, steps, taps, n, C, r, c, 1, hl_cpu_min(HL_VL, C - c), to);
 }
 
 /* The results of a row that read all taps of a line: [*out_first, *out_end). */
@@ -284,15 +289,14 @@ static void find_interior(const depth_dim *dim, int64_t *out_first, int64_t *out
 
 /* Results [first, end) of a row, which read all taps of each line, for channels from c on. The last
  * ones may be taken again. */
-HL_SIMD void run_interior(const depth_state *s, void *const *args, const float *weight,
-                          const depth_tap *lines, int64_t n_lines, int64_t first, int64_t end,
-                          int64_t c, const int taps, int64_t n, float *to)
+HL_SIMD void run_interior(const depth_state *s, const ELEMENT *source, const float *weight,
+                          const hl_gemm_epilogue *steps, const depth_tap *lines, int64_t n_lines,
+                          int64_t first, int64_t end, int64_t c, const int taps, int64_t n,
+                          float *to)
 {
-    const ELEMENT *source = args[0];
-    const float *bias = s->bias ? (const float *)args[s->bias] + c : NULL;
     for (int64_t r = first; r < end; r += PIXELS) {
         r = hl_cpu_min(r, end - PIXELS);
-        run_pixels(s, source + c, weight + c, bias, lines, n_lines, r, taps, n, to + r * s->C + c);
+        run_pixels(s, source, weight, steps, lines, n_lines, r, c, taps, n, to);
     }
 }
 
@@ -302,24 +306,28 @@ static void run_row(const depth_state *s, void *const *args, const float *weight
     const depth_dim *dim = &s->dim[DIMS - 1];
     int64_t n_lines = list_lines(s, row, lines), first, end, C = s->C;
     float *to = (float *)args[s->result] + row * dim->result * C;
+    const ELEMENT *source = args[0];
+    hl_gemm_epilogue steps = hl_epilogue_steps(&s->epilogue, args, C);
+    hl_epilogue_move(&steps, row * dim->result, 0);
     bool is_dense = dim->stride == 1 && dim->dilation == 1;
     find_interior(dim, &first, &end);
     if (end - first < PIXELS) first = end = 0;
     for (int64_t c = 0; c < C; c += HL_VL) {
         if (c + HL_VL > C)
-            run_interior(s, args, weight, lines, n_lines, first, end, c, 0, C - c, to);
+            run_interior(s, source, weight, &steps, lines, n_lines, first, end, c, 0, C - c, to);
         else if (is_dense && dim->kernel == 3)
-            run_interior(s, args, weight, lines, n_lines, first, end, c, 3, HL_VL, to);
+            run_interior(s, source, weight, &steps, lines, n_lines, first, end, c, 3, HL_VL, to);
         else if (is_dense && dim->kernel == 5)
-            run_interior(s, args, weight, lines, n_lines, first, end, c, 5, HL_VL, to);
+            run_interior(s, source, weight, &steps, lines, n_lines, first, end, c, 5, HL_VL, to);
         else if (is_dense && dim->kernel == 7)
-            run_interior(s, args, weight, lines, n_lines, first, end, c, 7, HL_VL, to);
+            run_interior(s, source, weight, &steps, lines, n_lines, first, end, c, 7, HL_VL, to);
         else
-            run_interior(s, args, weight, lines, n_lines, first, end, c, 0, HL_VL, to);
+            run_interior(s, source, weight, &steps, lines, n_lines, first, end, c, 0, HL_VL, to);
     }
     for (int64_t r = 0; r < dim->result; r++)
         if (r < first || r >= end)
-            run_single(s, args, weight, lines, n_lines, r, lines + n_lines, to + r * C);
+            run_single(s, source, weight, &steps, lines, n_lines, r, lines + n_lines, to);
+    if (steps.activation == HL_GEMM_GELU) hl_gemm_gelu(dim->result, C, to, C);
 }
 
 static void run_conv(const hl_kernel_state *state, void *const *args, int64_t begin, int64_t end,
@@ -452,15 +460,17 @@ static void run_weight(const hl_kernel_state *state, void *const *args, int64_t 
         run_share(s, args, i, launch->scratch, launch->thread_scratch);
 }
 
-#define DEPTHWISE(OP, text, which)                                                                 \
+#define DEPTHWISE(OP, text, texts, which)                                                          \
     {.op = HL_OP_##OP,                                                                             \
      .name = KERNEL(text),                                                                         \
+     .fusions = texts,                                                                             \
      .query = query_##which,                                                                       \
      .prepare = prepare,                                                                           \
      .block = run_##which}
-static const hl_kernel conv = DEPTHWISE(CONV, "conv.depthwise", conv);
-static const hl_kernel transpose = DEPTHWISE(CONV_TRANSPOSE, "conv_transpose.depthwise", conv);
+static const hl_kernel conv = DEPTHWISE(CONV, "conv.depthwise", hl_epilogue_texts, conv);
+static const hl_kernel transpose =
+    DEPTHWISE(CONV_TRANSPOSE, "conv_transpose.depthwise", hl_epilogue_texts, conv);
 static const hl_kernel weight_grad =
-    DEPTHWISE(CONV_WEIGHT_GRAD, "conv_weight_grad.depthwise", weight);
+    DEPTHWISE(CONV_WEIGHT_GRAD, "conv_weight_grad.depthwise", NULL, weight);
 
 const hl_kernel *const KERNELS[] = {&conv, &transpose, &weight_grad, NULL};

@@ -67,6 +67,7 @@
 #define hl_gemm_scratch_bytes HL_ISA_NAME(hl_gemm_scratch_bytes)
 #define hl_gemm_is_one_block  HL_ISA_NAME(hl_gemm_is_one_block)
 #define hl_gemm_run           HL_ISA_NAME(hl_gemm_run)
+#define hl_gemm_gelu          HL_ISA_NAME(hl_gemm_gelu)
 #define hl_gemm_tn_plan_make  HL_ISA_NAME(hl_gemm_tn_plan_make)
 #define hl_gemm_tn_tile       HL_ISA_NAME(hl_gemm_tn_tile)
 #define hl_gemm_tn_merge      HL_ISA_NAME(hl_gemm_tn_merge)
@@ -167,6 +168,9 @@ bool hl_gemm_is_one_block(const hl_gemm *gemm);
  * gives the epilogue of zero. */
 void hl_gemm_run(const hl_gemm *gemm, int64_t m0, int64_t m1, int64_t n0, int64_t n1,
                  void *scratch);
+
+/* C (rows,n) = gelu(C): the epilogue's last step, for sums that something else makes. */
+void hl_gemm_gelu(int64_t rows, int64_t n, float *c, int64_t ldc);
 
 /* ---- C = alpha A^T B ------------------------------------------------------------------------- */
 

@@ -101,10 +101,6 @@ typedef void (*hl_gemm_tile_fn)(const hl_gemm_tile *tile);
 
 /* ---- sums, epilogue ---- */
 
-/* C (rows,n) = gelu(C). */
-#define hl_gemm_gelu HL_ISA_NAME(hl_gemm_gelu)
-void hl_gemm_gelu(int64_t rows, int64_t n, float *c, int64_t ldc);
-
 /* For every vector of the tile: i its row, v its place in the row. */
 #define EACH_VECTOR                                                                                \
     _Pragma("GCC unroll 14") for (int i = 0; i < height; i++)                                      \

@@ -3,8 +3,7 @@
 #ifndef HL_KERNELS_CPU_MATMUL_H
 #define HL_KERNELS_CPU_MATMUL_H
 
-#include "kernels/cpu/gemm.h"
-#include "kernels/cpu/kernel.h"
+#include "kernels/cpu/epilogue.h"
 
 /* A product with n columns and k terms: A has these strides, B is one packed matrix. */
 static inline hl_gemm hl_matmul_make_gemm(const hl_gemm_type *type, int64_t n, int64_t k,

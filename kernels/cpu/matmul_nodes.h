@@ -8,8 +8,6 @@
  * NS_PER_MAC          a multiply-add on one core, ns, roughly
  * takes, takes_pack   whether a product's types, a packing's, are its own, and why not
  *
- * A product's epilogue is a residual, an activation, or both in this order.
- *
  * MATMUL_PACK and MATMUL_PACKED are a weight's two halves: packed once a step, used by every block
  * of rows. A^T B of two matrices, the weight gradient, is partitioned into tiles of the result.
  * Every other product packs its B as it goes, a few panels at a time into the thread's scratch: by
@@ -54,59 +52,23 @@ static void run_pack(const hl_kernel_state *state, void *const *args, int64_t be
     if (begin < end && b.k != 0) hl_gemm_pack(&b, begin, end, args[1]);
 }
 
-/* ---- epilogues: what a product does with its result before it is stored ---- */
+/* ---- operands ---- */
 
-static const char *const fusions[] = {"",
-                                      "relu(x)",
-                                      "gelu(x)",
-                                      "add(x, y)",
-                                      "add(y, x)",
-                                      "relu(add(x, y))",
-                                      "relu(add(y, x))",
-                                      "gelu(add(x, y))",
-                                      "gelu(add(y, x))",
-                                      NULL};
-static const struct {
-    hl_gemm_activation activation;
-    bool has_residual;
-} forms[] = {{HL_GEMM_NONE, false}, {HL_GEMM_RELU, false}, {HL_GEMM_GELU, false},
-             {HL_GEMM_NONE, true},  {HL_GEMM_NONE, true},  {HL_GEMM_RELU, true},
-             {HL_GEMM_RELU, true},  {HL_GEMM_GELU, true},  {HL_GEMM_GELU, true}};
-
-/* Where the operands are that not every product has, by number in args; 0: there is none. */
-typedef struct product_args {
-    int32_t bias, residual, out;
-} product_args;
-
-static product_args find_args(const hl_node *node, hl_gemm_epilogue *epilogue)
+static void set_args(hl_gemm *gemm, const hl_epilogue *epilogue, int32_t out, void *const *args)
 {
-    int form = hl_fusion_find(node, fusions);
-    int32_t n_own = hl_node_anchor_in(node);
-    epilogue->activation = forms[form].activation;
-    return (product_args){.bias = n_own > 2 ? 2 : 0,
-                          .residual = forms[form].has_residual ? hl_node_epilogue_in(node) : 0,
-                          .out = node->n_in};
-}
-
-static void set_args(hl_gemm *gemm, const product_args *at, void *const *args)
-{
-    gemm->a = args[0], gemm->b = args[1], gemm->c = args[at->out];
-    gemm->epilogue.bias = at->bias ? args[at->bias] : NULL;
-    gemm->epilogue.residual = at->residual ? args[at->residual] : NULL;
-    gemm->epilogue.ld_residual = gemm->n;
+    gemm->a = args[0], gemm->b = args[1], gemm->c = args[out];
+    gemm->epilogue = hl_epilogue_steps(epilogue, args, gemm->n);
 }
 
 /* The residual is read row by row, and where the result may lie that is all of it. */
-static hl_status require_residual(const hl_graph *graph, const hl_node *node, const hl_gemm *gemm,
-                                  const product_args *at, hl_kernel_req *out_req,
+static hl_status require_epilogue(const hl_graph *graph, const hl_node *node, const hl_gemm *gemm,
+                                  const hl_epilogue *epilogue, hl_kernel_req *out_req,
                                   hl_reason *out_why_not)
 {
-    if (!at->residual) return HL_OK;
-    const hl_type *residual = hl_node_in_type(graph, node, at->residual);
-    if (!hl_type_equal(residual, hl_node_out_type(graph, node, 0)))
-        return hl_reason_set(out_why_not, "needs a residual of the result's type");
-    out_req->row_in |= (uint64_t)1 << at->residual;
-    if (hl_gemm_is_one_block(gemm)) out_req->in_place[0] = (uint64_t)1 << at->residual;
+    HL_TRY(hl_epilogue_require(graph, node, epilogue, out_why_not));
+    if (!epilogue->residual) return HL_OK;
+    out_req->row_in |= (uint64_t)1 << epilogue->residual;
+    if (hl_gemm_is_one_block(gemm)) out_req->in_place[0] = (uint64_t)1 << epilogue->residual;
     return HL_OK;
 }
 
@@ -115,7 +77,8 @@ static hl_status require_residual(const hl_graph *graph, const hl_node *node, co
 typedef struct packed_state {
     hl_gemm gemm;
     int64_t M;
-    product_args args;
+    hl_epilogue epilogue;
+    int32_t out; /* number in args */
 } packed_state;
 
 static packed_state make_packed(const hl_graph *graph, const hl_node *node)
@@ -123,7 +86,8 @@ static packed_state make_packed(const hl_graph *graph, const hl_node *node)
     const int64_t *dim = hl_node_in_type(graph, node, 0)->shape.dim;
     int64_t N = hl_matmul_packed_attrs(node)->n, K = dim[1];
     packed_state state = {.M = dim[0], .gemm = hl_matmul_make_gemm(TYPE, N, K, K, 1)};
-    state.args = find_args(node, &state.gemm.epilogue);
+    state.epilogue = hl_epilogue_make(graph, node);
+    state.out = node->n_in;
     return state;
 }
 
@@ -140,7 +104,7 @@ static hl_status query_packed(hl_device *device, const hl_graph *graph, hl_node_
     out_req->row_in = out_req->row_out = 1;
     out_req->row_cost = NS_PER_MAC * (double)(state.gemm.n * state.gemm.k);
     out_req->deterministic = true;
-    return require_residual(graph, node, &state.gemm, &state.args, out_req, out_why_not);
+    return require_epilogue(graph, node, &state.gemm, &state.epilogue, out_req, out_why_not);
 }
 
 static hl_status prepare_packed(hl_device *device, const hl_graph *graph, hl_node_id id,
@@ -156,7 +120,7 @@ static void run_packed(const hl_kernel_state *state, void *const *args, int64_t 
 {
     const packed_state *packed = state->impl;
     hl_gemm gemm = packed->gemm;
-    set_args(&gemm, &packed->args, args);
+    set_args(&gemm, &packed->epilogue, packed->out, args);
     end = hl_cpu_min(end, packed->M);
     if (begin < end) hl_gemm_run(&gemm, begin, end, 0, gemm.n, launch->thread_scratch);
 }
@@ -246,7 +210,8 @@ typedef struct batch_state {
     hl_shape batch;
     int64_t a_stride[HL_MAX_RANK], b_stride[HL_MAX_RANK]; /* of batch dims, 0: broadcast */
     bool by_matrix;
-    product_args args;
+    hl_epilogue epilogue;
+    int32_t out;      /* number in args */
     int64_t n_panels; /* in a group */
 } batch_state;
 
@@ -268,7 +233,8 @@ static batch_state make_batch(const hl_graph *graph, const hl_node *node)
         state.batch.rank = 0;
     }
     state.gemm = hl_matmul_make_gemm(TYPE, N, K, trans_a ? 1 : K, trans_a ? M : 1);
-    state.args = find_args(node, &state.gemm.epilogue);
+    state.epilogue = hl_epilogue_make(graph, node);
+    state.out = node->n_in;
     state.b = hl_matmul_make_b(TYPE, DTYPE, K, N, trans_b);
     state.by_matrix = state.n_batch >= MANY_MATRICES;
     int64_t panel_bytes = (int64_t)hl_gemm_pack_bytes(TYPE, 1, K, HL_GEMM_PANEL);
@@ -312,7 +278,7 @@ static hl_status query_batch(hl_device *device, const hl_graph *graph, hl_node_i
     out_req->row_out = 1;
     out_req->row_cost = NS_PER_MAC * macs;
     out_req->deterministic = true;
-    return require_residual(graph, node, &state.gemm, &state.args, out_req, out_why_not);
+    return require_epilogue(graph, node, &state.gemm, &state.epilogue, out_req, out_why_not);
 }
 
 static hl_status prepare_batch(hl_device *device, const hl_graph *graph, hl_node_id id,
@@ -335,8 +301,7 @@ static void run_matrix(const batch_state *state, const hl_gemm *gemm, const unsi
         hl_gemm_b part_b = state->b;
         part.n = part_b.n = hl_cpu_min(state->n_panels * HL_GEMM_PANEL, gemm->n - col);
         part.c += col, part.b = (hl_gemm_word *)(void *)scratch;
-        if (part.epilogue.bias) part.epilogue.bias += col;
-        if (part.epilogue.residual) part.epilogue.residual += col;
+        hl_epilogue_move(&part.epilogue, 0, col);
         part_b.at = b + col * part_b.n_stride * ELEMENT_BYTES;
         if (part.k != 0)
             hl_gemm_pack(&part_b, 0, hl_gemm_panels(part.n), (hl_gemm_word *)(void *)scratch);
@@ -357,10 +322,10 @@ static void run_batch(const hl_kernel_state *state, void *const *args, int64_t b
         int64_t a = hl_matmul_find(&batch->batch, batch->a_stride, matrix);
         int64_t b = hl_matmul_find(&batch->batch, batch->b_stride, matrix);
         hl_gemm gemm = batch->gemm;
-        set_args(&gemm, &batch->args, args);
+        set_args(&gemm, &batch->epilogue, batch->out, args);
         gemm.a = (const unsigned char *)args[0] + a * ELEMENT_BYTES;
         gemm.c += matrix * size;
-        if (gemm.epilogue.residual) gemm.epilogue.residual += matrix * size;
+        hl_epilogue_move(&gemm.epilogue, matrix * batch->M, 0);
         run_matrix(batch, &gemm, (const unsigned char *)args[1] + b * ELEMENT_BYTES, row, stop,
                    launch->thread_scratch);
         first += stop - row;
@@ -376,7 +341,7 @@ static const hl_kernel pack = {.op = HL_OP_MATMUL_PACK,
                                .block = run_pack};
 static const hl_kernel packed = {.op = HL_OP_MATMUL_PACKED,
                                  .name = KERNEL("matmul.packed"),
-                                 .fusions = fusions,
+                                 .fusions = hl_epilogue_texts,
                                  .query = query_packed,
                                  .prepare = prepare_packed,
                                  .block = run_packed};
@@ -387,7 +352,7 @@ static const hl_kernel tiles = {.op = HL_OP_MATMUL,
                                 .block = run_tn};
 static const hl_kernel batched = {.op = HL_OP_MATMUL,
                                   .name = KERNEL("matmul.batched"),
-                                  .fusions = fusions,
+                                  .fusions = hl_epilogue_texts,
                                   .query = query_batch,
                                   .prepare = prepare_batch,
                                   .block = run_batch};

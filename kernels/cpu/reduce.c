@@ -4,12 +4,12 @@
  * An array is seen as (O,N,I): the reduced axes, which must stand together, are N. With I = 1 a
  * group is a row; else I groups lie side by side and are reduced together, a chunk of columns at a
  * time. Work is cut along O, or along I where there is no O. Moments over leading axes, the batch
- * norm's, are the exception: they are cut along N, each grain of rows giving mean and M2, merged by
- * Chan, Golub and LeVeque's formula (1979) in a fixed tree. */
+ * norm's, are the exception: they are cut along N, each grain of rows giving a partial (moments.h).
+ */
+#include "kernels/cpu/moments.h"
 #include "kernels/cpu/pointwise_chunk.h"
-#include "kernels/cpu/rows.h"
 
-enum { N_CHUNK = 256, N_SUB_ROWS = 32 };
+enum { N_CHUNK = 256 };
 
 typedef struct reduce_state {
     hl_op op;
@@ -476,81 +476,23 @@ static void run_row_moments(const hl_kernel_state *state, void *const *args, int
 
 /* ---- moments over leading axes: columns of (N,I) ---- */
 
-/* mean, m2 of n_a rows take in those of n_b rows. */
-HL_SIMD void merge_moments(float n_a, float n_b, hl_v *mean, hl_v *m2, hl_v mean_b, hl_v m2_b)
-{
-    hl_v delta = mean_b - *mean;
-    float share = n_b / (n_a + n_b);
-    *mean = *mean + delta * share;
-    *m2 = (*m2 + m2_b) + delta * delta * (n_a * share);
-}
-
-/* Columns [c, c + n) of rows [begin, end): sub-blocks that stay in cache for their second pass. */
-HL_SIMD void find_moments(const float *x, int64_t I, int64_t c, int64_t n, int64_t begin,
-                          int64_t end, float *out_mean, float *out_m2)
-{
-    hl_v mean = {0}, m2 = {0};
-    for (int64_t first = begin; first < end; first += N_SUB_ROWS) {
-        int64_t last = hl_cpu_min(end, first + N_SUB_ROWS);
-        hl_v sum[2] = {{0}}, squares[2] = {{0}};
-        for (int64_t r = first; r < last; r++) sum[r & 1] += hl_row_load(x + r * I + c, n);
-        hl_v center = (sum[0] + sum[1]) * (1 / (float)(last - first));
-        for (int64_t r = first; r < last; r++) {
-            hl_v d = hl_row_load(x + r * I + c, n) - center;
-            squares[r & 1] += d * d;
-        }
-        merge_moments((float)(first - begin), (float)(last - first), &mean, &m2, center,
-                      squares[0] + squares[1]);
-    }
-    hl_row_store(out_mean + c, mean, n);
-    hl_row_store(out_m2 + c, m2, n);
-}
-
 static void find_column_moments(const reduce_state *reduce, void *const *args, int64_t begin,
                                 int64_t end, float *partials)
 {
     int64_t I = reduce->I;
+    const float *x = args[0];
     end = hl_cpu_min(end, reduce->N);
-    for (int64_t first = begin; first < end; first += reduce->grain) {
-        int64_t last = hl_cpu_min(end, first + reduce->grain);
-        float *mean = partials + first / reduce->grain * 2 * I, *m2 = mean + I;
-        for (int64_t c = 0; c < I; c += HL_VL) {
-            int64_t n = hl_cpu_min(I - c, HL_VL);
-            if (n == HL_VL) {
-                find_moments(args[0], I, c, HL_VL, first, last, mean, m2);
-            } else {
-                find_moments(args[0], I, c, n, first, last, mean, m2);
-            }
-        }
-    }
+    for (int64_t first = begin; first < end; first += reduce->grain)
+        hl_moments_take(x + first * I, I, 0, hl_cpu_min(end - first, reduce->grain),
+                        partials + first / reduce->grain * 2 * I);
 }
 
-/* Vectors [begin, end) of the columns, in a tree that the shape alone fixes. */
+/* Vectors [begin, end) of the columns. */
 static void merge_column_moments(const reduce_state *reduce, void *const *args, int64_t begin,
                                  int64_t end, float *partials)
 {
-    int64_t I = reduce->I, N = reduce->N, grain = reduce->grain;
-    int64_t first = begin * HL_VL, last = hl_cpu_min(I, end * HL_VL);
-    for (int64_t step = 1; step < reduce->n_partials; step *= 2) {
-        for (int64_t p = 0; p + step < reduce->n_partials; p += 2 * step) {
-            float n_a = (float)(step * grain);
-            float n_b = (float)(hl_cpu_min(N, (p + 2 * step) * grain) - (p + step) * grain);
-            float *a = partials + p * 2 * I, *b = a + step * 2 * I;
-            for (int64_t c = first; c < last; c += HL_VL) {
-                int64_t n = hl_cpu_min(last - c, HL_VL);
-                hl_v mean = hl_row_load(a + c, n), m2 = hl_row_load(a + I + c, n);
-                merge_moments(n_a, n_b, &mean, &m2, hl_row_load(b + c, n),
-                              hl_row_load(b + I + c, n));
-                hl_row_store(a + c, mean, n);
-                hl_row_store(a + I + c, m2, n);
-            }
-        }
-    }
-    float *mean = args[1], *var = args[2];
-    for (int64_t c = first; c < last; c++) {
-        mean[c] = N > 0 ? partials[c] : NAN;
-        var[c] = N > 0 ? partials[I + c] / (float)N : NAN;
-    }
+    hl_moments_merge(partials, reduce->N, reduce->grain, reduce->I, begin * HL_VL,
+                     hl_cpu_min(reduce->I, end * HL_VL), args[1], args[2]);
 }
 
 static void run_column_moments(const hl_kernel_state *state, void *const *args, int64_t begin,

@@ -67,6 +67,7 @@ static hl_status open_once(hl_cuda_device *device)
     if (device->cublaslt) return HL_OK;
     HL_TRY(hl_alloc_zero(sizeof *lt, (void **)&lt));
     hl_status status = open_library(device, lt);
+    lt->refusals = (hl_refusals){.library = "cuBLASLt", .kind = "matmul", .version = lt->version};
     if (status == HL_OK)
         device->cublaslt = lt;
     else
@@ -102,6 +103,6 @@ void hl_cublaslt_destroy(hl_cublaslt *lt)
     if (!lt) return;
     hl_os_library_close(&lt->library);
     hl_free(lt->answers);
-    hl_free(lt->refused);
+    hl_refusals_deinit(&lt->refusals);
     hl_free(lt);
 }

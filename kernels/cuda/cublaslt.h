@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/cublaslt_types.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/refusals.h"
 
 typedef struct hl_cublaslt_calls {
 #define HL_CUBLASLT_CALL(result, name, params) result(*name) params;
@@ -22,8 +23,7 @@ typedef struct hl_cublaslt {
     /* What the heuristics said of products (lt_heuristics.c), under the device's library lock. */
     struct hl_lt_answer *answers;
     int64_t n_answers, cap_answers, n_replaced;
-    struct hl_lt_refused *refused; /* lt_refusals.c, under the same lock */
-    int64_t n_refused, cap_refused;
+    hl_refusals refusals; /* under the same lock */
 } hl_cublaslt;
 
 /* The device's cuBLASLt, opened at the first call. HL_ERROR_CONFIG and the reason: none works,

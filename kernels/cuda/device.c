@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "kernels/cuda/autotune_cache.h"
 #include "kernels/cuda/cublaslt.h"
+#include "kernels/cuda/cudnn.h"
 #include "kernels/cuda/internal.h"
 
 /* ---- entering, errors ------------------------------------------------------------------------ */
@@ -493,6 +494,7 @@ static void destroy_device(HL_TAKE hl_device *base)
         CUcontext left;
         bool entered = driver->cuCtxPushCurrent(device->context) == CUDA_SUCCESS;
         hl_cublaslt_stop(device->cublaslt);
+        hl_cudnn_stop(device->cudnn);
         if (device->stream.handle) driver->cuStreamDestroy(device->stream.handle);
         for (int64_t i = 0; i < device->n_libraries; i++)
             driver->cuLibraryUnload(device->libraries[i]);
@@ -501,6 +503,7 @@ static void destroy_device(HL_TAKE hl_device *base)
     }
     hl_cuda_nvrtc_close(&device->compiler.nvrtc);
     hl_cublaslt_destroy(device->cublaslt);
+    hl_cudnn_destroy(device->cudnn);
     hl_cuda_driver_close(&device->driver);
     hl_free(device->library_roots);
     hl_free(device->autotuned);

@@ -54,6 +54,7 @@ typedef struct hl_cuda_device {
     hl_mutex library_lock;
     char *library_roots; /* of hl_device_options, or NULL */
     struct hl_cublaslt *cublaslt;
+    struct hl_cudnn *cudnn;
     struct hl_cuda_autotune_entry *autotuned; /* under the same lock */
     int64_t n_autotuned, cap_autotuned;
 } hl_cuda_device;

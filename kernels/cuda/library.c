@@ -26,6 +26,12 @@ static int read_cublaslt_version(hl_os_library library)
     return symbol_of(library, "cublasLtGetVersion", &get) ? (int)get() : 0;
 }
 
+static int read_cudnn_version(hl_os_library library)
+{
+    size_t (*get)(void);
+    return symbol_of(library, "cudnnGetVersion", &get) ? (int)get() : 0;
+}
+
 static int read_nvrtc_version(hl_os_library library)
 {
     int (*get)(int *, int *), major = 0, minor = 0;
@@ -39,8 +45,8 @@ static void write_cuda_version(int version, char *out_text, size_t bytes)
     snprintf(out_text, bytes, "%d.%d", version / 1000, version % 1000 / 10);
 }
 
-/* 120803 of CUDA 12, 130200 of CUDA 13: major, minor, patch in two digits each */
-static void write_cublas_version(int version, char *out_text, size_t bytes)
+/* 120803 of cuBLAS 12, 90801 of cuDNN 9: major, minor, patch in two digits each */
+static void write_patch_version(int version, char *out_text, size_t bytes)
 {
     snprintf(out_text, bytes, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);
 }
@@ -59,7 +65,15 @@ const hl_library_kind hl_library_cublaslt = {
     .folders = {"cu13/lib", "cublas/lib"},
     .cuda = {13000, 12000},
     .version = read_cublaslt_version,
-    .version_text = write_cublas_version,
+    .version_text = write_patch_version,
+};
+const hl_library_kind hl_library_cudnn = {
+    .name = "cuDNN",
+    .variable = "HOTLOOP_CUDNN_PATH",
+    .sonames = {"libcudnn.so.9"},
+    .folders = {"cudnn/lib"},
+    .version = read_cudnn_version,
+    .version_text = write_patch_version,
 };
 const hl_library_kind hl_library_nvrtc = {
     .name = "NVRTC",
@@ -71,7 +85,7 @@ const hl_library_kind hl_library_nvrtc = {
     .version_text = write_cuda_version,
 };
 const hl_library_kind *const hl_library_kinds[] = {&hl_library_cuda, &hl_library_cublaslt,
-                                                   &hl_library_nvrtc, NULL};
+                                                   &hl_library_cudnn, &hl_library_nvrtc, NULL};
 
 /* ---- the search ------------------------------------------------------------------------------ */
 

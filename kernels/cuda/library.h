@@ -23,7 +23,8 @@ typedef struct hl_library_kind {
     void (*version_text)(int version, char *out_text, size_t bytes);
 } hl_library_kind;
 
-extern const hl_library_kind hl_library_cuda, hl_library_cublaslt, hl_library_nvrtc;
+extern const hl_library_kind hl_library_cuda, hl_library_cublaslt, hl_library_cudnn,
+    hl_library_nvrtc;
 /* NULL-terminated: all of them, the driver first. */
 extern const hl_library_kind *const hl_library_kinds[];
 

@@ -8,7 +8,7 @@
  *
  * Split sums go through the workspace in float32 or not at all, never by additions in the result,
  * so an algorithm should give the same bits every run; a plan that is deterministic looks
- * (matmul_tune.c). */
+ * (tune.c). */
 #include "kernels/cuda/lt_heuristics.h"
 
 #include <string.h>
@@ -16,7 +16,6 @@
 #include "base/alloc.h"
 #include "base/hash.h"
 #include "kernels/cuda/internal.h"
-#include "kernels/cuda/lt_refusals.h"
 
 /* Workspace: what NVIDIA advises for Hopper, and enough for the split sums of older ones. */
 enum { WORKSPACE_SM90 = 32 << 20, WORKSPACE = 8 << 20 };
@@ -25,7 +24,7 @@ enum { MAX_ANSWERS = 512 };
 
 struct hl_lt_answer {
     uint64_t hash; /* of the text */
-    char text[HL_LT_TEXT];
+    char text[HL_PROBLEM_TEXT];
     cublasStatus_t status; /* of the search */
     hl_lt_algos algos;
 };
@@ -131,9 +130,10 @@ static bool is_final(cublasStatus_t status)
 
 /* With the device entered and its libraries' lock held. */
 static hl_status find_or_ask(hl_device *device, hl_cublaslt *lt, const hl_lt_product *product,
-                             struct hl_lt_answer *out_answer, bool *out_new)
+                             const hl_problem *problem, struct hl_lt_answer *out_answer,
+                             bool *out_new)
 {
-    hl_lt_product_format(product, out_answer->text);
+    hl_text_copy(out_answer->text, sizeof out_answer->text, problem->text);
     out_answer->hash = hl_hash_text(HL_HASH_START, out_answer->text);
     const struct hl_lt_answer *known = find_answer(lt, out_answer->hash, out_answer->text);
     *out_new = !known;
@@ -152,17 +152,18 @@ hl_status hl_lt_algos_find(hl_device *base, const hl_lt_product *product, hl_lt_
     hl_cuda_device *device = hl_cuda_of(base);
     hl_cublaslt *lt = device->cublaslt;
     struct hl_lt_answer answer;
+    hl_problem problem = hl_lt_product_problem(base, product);
     bool is_new;
     out_algos->n = 0;
     HL_TRY(hl_cuda_enter(base));
     hl_mutex_lock(&device->library_lock);
-    hl_status status = find_or_ask(base, lt, product, &answer, &is_new);
+    hl_status status = find_or_ask(base, lt, product, &problem, &answer, &is_new);
     hl_mutex_unlock(&device->library_lock);
     hl_cuda_leave(base);
     /* What the library cannot even describe is for another kernel; a driver that fails is not. */
     if (status == HL_ERROR_DEVICE) return hl_reason_set(out_why_not, "%.150s", hl_status_message());
     HL_TRY(status);
-    if (is_new) HL_TRY(hl_lt_refusals_recall(base, product));
+    if (is_new) HL_TRY(hl_problem_recall(base, &problem));
     *out_algos = answer.algos;
     if (answer.algos.n) return HL_OK;
     return hl_reason_set(out_why_not, "cuBLASLt has no algorithm for it (%s)",

@@ -5,91 +5,9 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "kernels/cuda/alignment.h"
+#include "kernels/cuda/internal.h"
 #include "kernels/cuda/matmul.h"
-
-/* ---- how operands are aligned ---------------------------------------------------------------- */
-
-/* The largest power of two that divides both. */
-static int64_t common_power(int64_t a, int64_t b)
-{
-    int64_t bits = a | b;
-    return bits & -bits;
-}
-
-static int64_t align_made(const hl_device *device, const hl_graph *graph, hl_id value, int depth);
-static uint32_t find_alignment(const hl_device *device, const hl_graph *graph, hl_id id);
-
-/* Planning lays what a node joins where its result, or the store that it updates, wants it. */
-static int64_t align_in_user(const hl_device *device, const hl_graph *graph, const hl_node *user,
-                             hl_id value, int depth)
-{
-    int64_t offset = 0, least = (int64_t)device->alignment, align;
-    int32_t first;
-    if (hl_op_get(user->op)->flags & HL_OP_VIEW)
-        return align_made(device, graph, user->out, depth + 1);
-    if (!hl_node_joins(graph, user, &first, &align)) return least;
-    align *= (int64_t)hl_dtype_bytes(hl_graph_dtype(graph, user->out));
-    for (int32_t j = first; j < user->n_in; j++) {
-        offset = hl_round_up(offset, align);
-        if (user->in[j] == value) least = common_power(least, offset);
-        offset += (int64_t)hl_type_bytes(&graph->values[user->in[j]].type);
-    }
-    int64_t whole = first ? find_alignment(device, graph, user->in[0])
-                          : align_made(device, graph, user->out, depth + 1);
-    return common_power(least, whole);
-}
-
-enum { MAX_DEPTH = 8 };
-
-static int64_t align_made(const hl_device *device, const hl_graph *graph, hl_id value, int depth)
-{
-    int64_t align = (int64_t)device->alignment;
-    if (depth > MAX_DEPTH) return (int64_t)hl_dtype_bytes(hl_graph_dtype(graph, value));
-    for (int64_t i = 0; i < graph->n_nodes; i++) {
-        const hl_node *user = &graph->nodes[i];
-        for (int32_t j = 0; j < user->n_in; j++)
-            if (user->in[j] == value)
-                align = common_power(align, align_in_user(device, graph, user, value, depth));
-    }
-    return align;
-}
-
-/* A parameter that is cast may lie in its rounded copy instead (passes/rounded.c), which later
- * passes decide. Fused or not, a cast has one answer: kernels are asked at several times. */
-static int64_t align_cast(const hl_device *device, const hl_graph *graph, const hl_value *value)
-{
-    int64_t least = (int64_t)device->alignment;
-    if (value->node == HL_NONE) return least;
-    const hl_node *node = &graph->nodes[value->node];
-    const hl_program *program = node->op == HL_OP_POINTWISE_FUSED ? node->program : NULL;
-    bool is_cast = program ? program->n_code == 2 && program->code[1].op == HL_PW_CAST
-                           : node->op == HL_OP_CAST;
-    if (!is_cast || node->n_in != 1) return least;
-    const hl_value *from = hl_graph_value(graph, node->in[0]);
-    if (from->kind != HL_VALUE_PARAM) return least;
-    return common_power(least, from->offset * (int64_t)hl_dtype_bytes(value->type.dtype));
-}
-
-/* What every address that planning may give to an operand is a multiple of. */
-static uint32_t find_alignment(const hl_device *device, const hl_graph *graph, hl_id id)
-{
-    const hl_value *value = hl_graph_value(graph, id);
-    while (value->kind == HL_VALUE_ACT && value->node != HL_NONE &&
-           hl_op_get(graph->nodes[value->node].op)->flags & (HL_OP_VIEW | HL_OP_UPDATES)) {
-        id = graph->nodes[value->node].in[value->output];
-        value = hl_graph_value(graph, id);
-    }
-    int64_t bytes = (int64_t)hl_dtype_bytes(value->type.dtype);
-    switch (value->kind) {
-    case HL_VALUE_ACT:
-        return (uint32_t)common_power(align_made(device, graph, id, 0),
-                                      align_cast(device, graph, value));
-    case HL_VALUE_PARAM:
-    case HL_VALUE_STATE:
-        return (uint32_t)common_power((int64_t)device->alignment, value->offset * bytes);
-    default: return HL_ALIGN;
-    }
-}
 
 /* ---- the product ----------------------------------------------------------------------------- */
 
@@ -207,7 +125,7 @@ static bool check_aux(const hl_graph *graph, const hl_node *node, const lt_epilo
 static bool set_epilogue(const hl_graph *graph, const hl_node *node, hl_lt_product *p,
                          hl_reason *out_why_not)
 {
-    const lt_epilogue *epilogue = &lt_epilogues[hl_fusion_find(node, hl_lt_fusions)];
+    const lt_epilogue *epilogue = &lt_epilogues[hl_fusion_find(graph, node, hl_lt_fusions)];
     bool has_bias = hl_node_anchor_in(node) > 2;
     p->epilogue = has_bias ? epilogue->biased : epilogue->bare;
     p->bare = has_bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
@@ -239,12 +157,13 @@ enum { ALIGN_BESIDE = 16 };
 static bool set_alignment(const hl_device *device, const hl_graph *graph, const hl_node *node,
                           hl_lt_product *p, hl_reason *out_why_not)
 {
-    p->align_a = find_alignment(device, graph, node->in[1]);
-    p->align_b = find_alignment(device, graph, node->in[0]);
-    p->align_d = find_alignment(device, graph, node->out);
+    p->align_a = hl_cuda_alignment(device, graph, node->in[1]);
+    p->align_b = hl_cuda_alignment(device, graph, node->in[0]);
+    p->align_d = hl_cuda_alignment(device, graph, node->out);
     if (p->vector_arg >= 0)
-        p->align_vector = find_alignment(device, graph, value_at(node, p->vector_arg));
-    if (p->aux_arg >= 0) p->align_aux = find_alignment(device, graph, value_at(node, p->aux_arg));
+        p->align_vector = hl_cuda_alignment(device, graph, value_at(node, p->vector_arg));
+    if (p->aux_arg >= 0)
+        p->align_aux = hl_cuda_alignment(device, graph, value_at(node, p->aux_arg));
     uint32_t least = p->vector_arg >= 0 ? p->align_vector : ALIGN_BESIDE;
     if (p->aux_arg >= 0 && p->align_aux < least) least = p->align_aux;
     if (least >= ALIGN_BESIDE) return true;
@@ -301,9 +220,12 @@ static const char *type_text(cudaDataType_t type)
     return type == CUDA_R_16BF ? "bf16" : type == CUDA_R_16F ? "f16" : "f32";
 }
 
-void hl_lt_product_format(const hl_lt_product *p, char *out_text)
+hl_problem hl_lt_product_problem(hl_device *device, const hl_lt_product *p)
 {
-    snprintf(out_text, HL_LT_TEXT,
+    hl_problem problem = {.refusals = &hl_cuda_of(device)->cublaslt->refusals,
+                          .activation = p->activation,
+                          .apart_bytes = p->apart_bytes};
+    snprintf(problem.text, sizeof problem.text,
              "%s %s %s %c%c %lldx%lldx%lld ld %lld %lld batch %d %lld %lld align %u %u %u %u "
              "%u epilogue %u",
              type_text(p->operand), type_text(p->result),
@@ -312,6 +234,7 @@ void hl_lt_product_format(const hl_lt_product *p, char *out_text)
              (long long)p->lda, (long long)p->ldb, (int)p->n_batch, (long long)p->stride_a,
              (long long)p->stride_b, p->align_a, p->align_b, p->align_d, p->align_vector,
              p->align_aux, p->epilogue);
+    return problem;
 }
 
 /* ---- descriptors ----------------------------------------------------------------------------- */

@@ -15,8 +15,8 @@ typedef struct hl_lt_product {
     int64_t stride_a, stride_b;
     uint32_t align_a, align_b, align_d, align_vector, align_aux;
     uint32_t epilogue, bare; /* bare: what is left of it where the node carries no programs */
-    const char *activation;  /* that it ends in: "relu"; NULL: none */
-    int64_t apart_bytes;     /* that kernels in the programs' place would read and write */
+    const char *activation;  /* as of hl_problem */
+    int64_t apart_bytes;
     int64_t aux_ld;          /* of a mask in bits, of gelu's operand in elements */
     int vector_arg, aux_arg; /* bias or sums; mask or operand: number in args; -1: none */
     hl_saved saved;          /* the aux that it makes */
@@ -33,9 +33,8 @@ bool hl_lt_product_make(const hl_device *device, const hl_graph *graph, hl_node_
                         hl_lt_product *out_product, hl_reason *out_why_not);
 /* The product without the programs that its node carries. */
 hl_lt_product hl_lt_product_bare(const hl_lt_product *product);
-enum { HL_LT_TEXT = 256 };
-/* All that the library is told, "bf16 bf16 f32 nt 128x64x32 ...". */
-void hl_lt_product_format(const hl_lt_product *product, char *out_text);
+/* Its text is all that the library is told, "bf16 bf16 f32 nt 128x64x32 ...". */
+hl_problem hl_lt_product_problem(hl_device *device, const hl_lt_product *product);
 
 /* Descriptors of one product; those that are NULL were not made. */
 typedef struct hl_lt_descs {

@@ -79,7 +79,7 @@ typedef struct product {
 
 static product make_product(const hl_graph *graph, const hl_node *node, int first_arg)
 {
-    int fusion = hl_fusion_find(node, fusions), bias = 2, n_own = hl_node_anchor_in(node);
+    int fusion = hl_fusion_find(graph, node, fusions), bias = 2, n_own = hl_node_anchor_in(node);
     product made = {.dtype = hl_node_in_type(graph, node, 0)->dtype,
                     .p = hl_cuda_product_make(graph, node)};
     const hl_cuda_product *p = &made.p;

@@ -3,14 +3,29 @@
  * The library's heuristics (lt_heuristics.h) say whether it can, with which algorithms, best first,
  * and how much workspace they want; that is the node's scratch.
  *
- * Before the first launch one of them is chosen (matmul_tune.c). That also loads the library's
- * kernels, which a capture forbids. Where none will do, the product is refused from then on
- * (lt_refusals.h) and the plan made again, with hotloop's own kernel behind this one or with the
+ * Before the first launch one of them is chosen (tune.c). That also loads the library's kernels,
+ * which a capture forbids. Where none will do, the product is refused from then on (refusals.h) and
+ * the plan made again, with hotloop's own kernel behind this one or with the
  * node's programs as nodes of their own. */
+#include <math.h>
 #include <stdio.h>
 
-#include "kernels/cuda/lt_refusals.h"
-#include "kernels/cuda/matmul_lt.h"
+#include "base/alloc.h"
+#include "kernels/cuda/lt_heuristics.h"
+#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/tune.h"
+
+/* A product, ready for each of its algorithms. */
+typedef struct lt_work {
+    hl_lt_product product;
+    hl_lt_descs descs;
+    hl_lt_algos algos;
+} lt_work;
+typedef struct lt_state {
+    hl_tuned tuned; /* first */
+    const hl_cublaslt *lt;
+    lt_work work, bare; /* bare: without the node's programs, while it is tuned */
+} lt_state;
 
 /* ---- query, prepare -------------------------------------------------------------------------- */
 
@@ -26,57 +41,58 @@ static void drop_larger(hl_lt_algos *algos)
     algos->n = n;
 }
 
-/* Of an output, in the form that it has. */
-static int64_t count_bytes(const hl_graph *graph, hl_id id)
+/* That any of them may take. */
+static size_t find_workspace(const hl_lt_algos *algos)
 {
-    const hl_value *value = &graph->values[id];
-    return value->form ? value->form_bytes : (int64_t)hl_type_bytes(&value->type);
+    size_t most = 0;
+    for (int i = 0; i < algos->n; i++)
+        if (algos->bytes[i] > most) most = algos->bytes[i];
+    return most;
 }
+
+static const hl_tuned_ops tuned_ops;
 
 /* The node's product and its algorithms; no descriptors yet. */
 static hl_status begin_state(hl_device *device, const hl_graph *graph, hl_node_id id,
-                             hl_lt_state *state, hl_reason *out_why_not)
+                             lt_state *state, hl_reason *out_why_not)
 {
-    const hl_node *node = &graph->nodes[id];
-    hl_lt_work *work = &state->work;
-    *state = (hl_lt_state){.device = device,
-                           .n_in = node->n_in,
-                           .n_out = node->n_out,
-                           .benchmark = graph->benchmark,
-                           .deterministic = graph->deterministic};
+    lt_work *work = &state->work;
+    hl_tuned *tuned = &state->tuned;
+    *state = (lt_state){.lt = NULL};
+    hl_tuned_init(device, graph, id, &tuned_ops, tuned);
     HL_TRY(hl_cublaslt_get(device, &state->lt, out_why_not));
     if (!hl_lt_product_make(device, graph, id, &work->product, out_why_not)) return HL_ERROR_CONFIG;
+    tuned->problem = hl_lt_product_problem(device, &work->product);
     HL_TRY(hl_lt_algos_find(device, &work->product, &work->algos, out_why_not));
-    for (int32_t j = 0; j < node->n_out && j < HL_LT_OUTS; j++)
-        state->out_bytes[j] = count_bytes(graph, node->out + j);
-    if (!state->benchmark) drop_larger(&work->algos);
+    if (!tuned->benchmark) drop_larger(&work->algos);
+    tuned->n_algos = work->algos.n;
     return HL_OK;
 }
 
 static hl_status query_lt(hl_device *device, const hl_graph *graph, hl_node_id id,
                           hl_kernel_req *out_req, hl_reason *out_why_not)
 {
-    hl_lt_state state;
+    lt_state state;
     HL_TRY(hl_cuda_matmul_check(device, graph, id, out_why_not));
     HL_TRY(begin_state(device, graph, id, &state, out_why_not));
     const hl_lt_product *product = &state.work.product;
-    HL_TRY(
-        hl_lt_refusals_check(device, product, state.deterministic, state.benchmark, out_why_not));
-    if (state.deterministic) out_req->scratch_bytes = HL_CUDA_DIGEST_BYTES;
-    for (int i = 0; i < state.work.algos.n; i++)
-        if (state.work.algos.bytes[i] > out_req->scratch_bytes)
-            out_req->scratch_bytes = state.work.algos.bytes[i];
+    HL_TRY(hl_problem_check(device, &state.tuned.problem, state.tuned.deterministic,
+                            state.tuned.benchmark, out_why_not));
+    out_req->scratch_bytes = hl_tuned_scratch_bytes(&state.tuned);
+    size_t bytes = find_workspace(&state.work.algos);
+    if (bytes > out_req->scratch_bytes) out_req->scratch_bytes = bytes;
     if (product->saved.form) out_req->saved[1] = product->saved;
     if (product->form_in) out_req->form_in[product->aux_arg] = product->form_in;
     out_req->deterministic = true;
     return HL_OK;
 }
 
-static hl_status make_descs(hl_lt_state *state)
+static hl_status make_descs(lt_state *state)
 {
-    HL_TRY(hl_cuda_enter(state->device));
+    hl_device *device = state->tuned.device;
+    HL_TRY(hl_cuda_enter(device));
     hl_status status = hl_lt_descs_init(state->lt, &state->work.product, &state->work.descs);
-    hl_cuda_leave(state->device);
+    hl_cuda_leave(device);
     return status;
 }
 
@@ -84,7 +100,7 @@ static hl_status prepare_lt(hl_device *device, const hl_graph *graph, hl_node_id
                             hl_kernel_state *out_state)
 {
     hl_reason why_not = {""};
-    hl_lt_state *state;
+    lt_state *state;
     HL_TRY(hl_alloc_zero(sizeof *state, (void **)&state));
     hl_status status;
     HL_GOTO(begin_state(device, graph, id, state, &why_not));
@@ -101,7 +117,7 @@ cleanup:
 
 static void release_lt(hl_kernel_state *kernel_state)
 {
-    hl_lt_state *state = kernel_state->impl;
+    lt_state *state = kernel_state->impl;
     if (state) hl_lt_descs_deinit(state->lt, &state->work.descs);
     hl_free(state);
 }
@@ -113,19 +129,19 @@ static void *find_arg(void *const *args, int number)
     return number >= 0 ? args[number] : NULL;
 }
 
-hl_status hl_lt_launch(const hl_lt_place *place, const hl_lt_work *work, int which, float alpha,
-                       bool *out_refused)
+static hl_status launch_work(const lt_state *state, const hl_tuned_place *place,
+                             const lt_work *work, int which, float alpha, bool *out_refused)
 {
     static const float zero = 0;
-    const hl_lt_state *state = place->state;
     const hl_cublaslt *lt = state->lt;
     const hl_lt_product *p = &work->product;
     const hl_lt_descs *d = &work->descs;
+    hl_device *device = state->tuned.device;
     void *const *args = place->args;
-    void *out = args[state->n_in];
+    void *out = args[state->tuned.n_in];
     size_t bytes = work->algos.bytes[which];
     *out_refused = false;
-    HL_TRY(hl_cuda_enter(state->device));
+    HL_TRY(hl_cuda_enter(device));
     hl_status status =
         hl_lt_descs_point(lt, p, d, find_arg(args, p->vector_arg), find_arg(args, p->aux_arg));
     if (status == HL_OK) {
@@ -134,37 +150,73 @@ hl_status hl_lt_launch(const hl_lt_place *place, const hl_lt_work *work, int whi
             lt->call.cublasLtMatmul(lt->handle, d->product, &alpha, args[1], d->a, args[0], d->b,
                                     &zero, out, d->d, out, d->d, &work->algos.algo[which],
                                     bytes ? place->launch->scratch : NULL, bytes,
-                                    hl_cuda_stream_handle(state->device, place->stream)),
+                                    hl_cuda_stream_handle(device, place->stream)),
             "a product");
         *out_refused = status == HL_ERROR_DEVICE;
     }
-    hl_cuda_leave(state->device);
+    hl_cuda_leave(device);
     return status;
 }
 
 static hl_status launch_lt(const hl_kernel_state *kernel_state, void *const *args,
                            const hl_launch *launch, hl_stream *stream)
 {
-    const hl_lt_state *state = kernel_state->impl;
+    const lt_state *state = kernel_state->impl;
     bool refused;
-    return hl_lt_launch(&(hl_lt_place){state, args, launch, stream}, &state->work, state->chosen, 1,
-                        &refused);
+    return launch_work(state, &(hl_tuned_place){args, launch, stream}, &state->work,
+                       state->tuned.chosen, 1, &refused);
 }
 
-static void describe_lt(const hl_kernel_state *kernel_state, char *out_text, size_t bytes)
+/* ---- tuning ---------------------------------------------------------------------------------- */
+
+static hl_status launch_tuned(const hl_tuned *tuned, const hl_tuned_place *place, bool bare,
+                              int which, bool is_nan, bool *out_refused)
 {
-    const hl_lt_state *state = kernel_state->impl;
-    int n = snprintf(out_text, bytes, "algorithm %d of %d", state->chosen + 1, state->work.algos.n);
-    if (state->us > 0) snprintf(out_text + n, bytes - (size_t)n, ", %.1f us", (double)state->us);
+    const lt_state *state = (const lt_state *)tuned;
+    return launch_work(state, place, bare ? &state->bare : &state->work, which, is_nan ? NAN : 1,
+                       out_refused);
 }
+
+/* An algorithm is its 64 bytes, which cuBLASLt takes again in the same version. */
+static void name_algo(const hl_tuned *tuned, int which, char out_text[HL_TUNED_ALGO_TEXT])
+{
+    const cublasLtMatmulAlgo_t *algo = &((const lt_state *)tuned)->work.algos.algo[which];
+    for (int i = 0; i < 8; i++)
+        snprintf(out_text + 16 * i, 17, "%016llx", (unsigned long long)algo->data[i]);
+}
+
+static hl_status begin_bare(hl_tuned *tuned, unsigned *out_algos)
+{
+    lt_state *state = (lt_state *)tuned;
+    lt_work *bare = &state->bare;
+    size_t room = find_workspace(&state->work.algos);
+    hl_reason why_not;
+    bare->product = hl_lt_product_bare(&state->work.product);
+    hl_problem problem = hl_lt_product_problem(tuned->device, &bare->product);
+    HL_TRY(hl_lt_algos_find(tuned->device, &bare->product, &bare->algos, &why_not));
+    HL_TRY(hl_problem_check(tuned->device, &problem, tuned->deterministic, true, &why_not));
+    HL_TRY(hl_lt_descs_init(state->lt, &bare->product, &bare->descs));
+    for (int i = 0; i < bare->algos.n; i++)
+        if (bare->algos.bytes[i] <= room) *out_algos |= 1u << i;
+    return HL_OK;
+}
+
+static void end_bare(hl_tuned *tuned)
+{
+    lt_state *state = (lt_state *)tuned;
+    hl_lt_descs_deinit(state->lt, &state->bare.descs);
+}
+
+static const hl_tuned_ops tuned_ops = {
+    .launch = launch_tuned, .name = name_algo, .begin_bare = begin_bare, .end_bare = end_bare};
 
 static const hl_kernel matmul = {.op = HL_OP_MATMUL,
                                  .name = "cuda.matmul.cublaslt",
                                  .fusions = hl_lt_fusions,
                                  .query = query_lt,
                                  .prepare = prepare_lt,
-                                 .tune = hl_lt_tune,
-                                 .describe = describe_lt,
+                                 .tune = hl_tuned_tune,
+                                 .describe = hl_tuned_describe,
                                  .launch = launch_lt,
                                  .release = release_lt};
 

@@ -81,6 +81,128 @@ _REDUCED = [
     "F.poisson_nll_loss(x, counts, full=True{r})",
     "F.gaussian_nll_loss(x, z, p[:, 0], True{r})",
 ]
+# Of images: the 60 numbers as lines (2, 5, 6), images (1, 2, 5, 6) or (2, 3, 2, 5), and volumes
+# (1, 1, 3, 4, 5); weights out of z.
+_LINE, _IMAGE, _SMALL = "x.view(2, 5, 6)", "x.view(1, 2, 5, 6)", "x.view(2, 3, 2, 5)"
+_CUBE = "x.view(1, 1, 3, 4, 5)"
+_IMAGES = [
+    # convolutions: strides, padding by number and name, dilation, groups, each channel by itself
+    f"F.conv1d({_LINE}, z.view(-1)[:30].view(2, 5, 3), b[:2])",
+    f"F.conv1d({_LINE}, z.view(-1)[:20].view(4, 5, 1), None, 2)",
+    f"F.conv1d({_LINE}, z.view(-1)[:20].view(5, 1, 4), b[:5], padding='same', groups=5)",
+    f"F.conv1d({_LINE}, z.view(-1)[:30].view(2, 5, 3), padding=3, dilation=4)",
+    f"F.conv2d({_IMAGE}, z.view(-1)[:54].view(3, 2, 3, 3), b[:3], padding=1)",
+    f"F.conv2d({_IMAGE}, z.view(-1)[:48].view(4, 2, 3, 2), None, (2, 1), (0, 2), (1, 3))",
+    f"F.conv2d({_IMAGE}, z.view(-1)[:24].view(4, 1, 2, 3), b[:4], groups=2, padding='same')",
+    f"F.conv2d({_IMAGE}, z.view(-1)[:12].view(2, 2, 1, 3), padding='valid', stride=3)",
+    f"F.conv2d({_SMALL}, z.view(-1)[:27].view(3, 1, 3, 3), b[:3], 2, 2, groups=3)",
+    f"F.conv3d({_CUBE}, z.view(-1)[:36].view(2, 1, 3, 2, 3), b[:2], (1, 2, 1), (1, 0, 2))",
+    f"F.conv3d({_CUBE}, z.view(-1)[:24].view(3, 1, 2, 2, 2), padding='same', dilation=2)",
+    f"F.conv_transpose1d({_LINE}, z.view(-1)[:40].view(5, 2, 4), b[:2], 3, 1, 2)",
+    f"F.conv_transpose1d({_LINE}, z.view(-1)[:20].view(5, 2, 2), None, 1, 0, 1, dilation=2)",
+    f"F.conv_transpose2d({_IMAGE}, z.view(-1)[:54].view(2, 3, 3, 3), b[:3], 2, 1, 1)",
+    f"F.conv_transpose2d({_IMAGE}, z.view(-1)[:24].view(2, 2, 2, 3), b[:4], (3, 1), (0, 2), (2, 0),"
+    " 2, (1, 2))",
+    f"F.conv_transpose2d({_SMALL}, z.view(-1)[:12].view(3, 1, 2, 2), None, 2, groups=3)",
+    f"F.conv_transpose3d({_CUBE}, z.view(-1)[:24].view(1, 2, 2, 3, 2), b[:2], (1, 2, 3), (0, 1, 1),"
+    " (0, 1, 2))",
+    "F.conv_tbc(x.view(5, 4, 3), z.view(-1)[:24].view(4, 3, 2), b[:2], 2)",
+    # the largest, the mean, the norm of windows
+    *(
+        f"F.{kind}_pool{n}d({image}, {arguments})"
+        for kind in ("max", "avg")
+        for n, image, arguments in (
+            (1, _LINE, "3"), (1, _LINE, "3, 2, 1"), (1, _LINE, "4, 3, ceil_mode=True"),
+            (2, _IMAGE, "2"), (2, _IMAGE, "(3, 2), (1, 2), (1, 0)"),
+            (2, _IMAGE, "3, 2, 1, ceil_mode=True"), (3, _CUBE, "2, (1, 2, 3)"),
+            (3, _CUBE, "(2, 3, 2), 2, 1, ceil_mode=True"),
+        )
+    ),
+    f"F.max_pool2d({_IMAGE}, 2, 1, 1, (1, 3))",
+    f"F.max_pool3d({_CUBE}, 2, 1, 0, (2, 1, 3))",
+    f"F.avg_pool2d({_IMAGE}, 3, 2, 1, True, False)",
+    f"F.avg_pool2d({_IMAGE}, 2, divisor_override=3)",
+    f"F.avg_pool3d({_CUBE}, 3, 2, 1, count_include_pad=False)",
+    *(
+        f"F.adaptive_{kind}_pool{n}d({image}, {size})"
+        for kind in ("max", "avg")
+        for n, image, size in (
+            (1, _LINE, "4"), (1, _LINE, "8"), (2, _IMAGE, "(3, 4)"), (2, _IMAGE, "(None, 3)"),
+            (2, _IMAGE, "1"), (3, _CUBE, "(2, 3, 4)"),
+        )
+    ),
+    f"F.lp_pool1d({_LINE}.abs(), 1.5, 3, 2)",
+    f"F.lp_pool2d({_IMAGE}, 2, (3, 2), 2, True)",
+    f"F.lp_pool3d({_CUBE}, 2, 2)",
+    f"F.lp_pool2d({_IMAGE}, float('inf'), 2)",
+    *(
+        f"F.max_unpool{n}d(*F.max_pool{n}d({image}, 2, return_indices=True), 2{size})"
+        for n, image, size in (
+            (1, _LINE, ""), (2, _IMAGE, ", output_size=(5, 6)"),
+            (2, _SMALL, ", output_size=(2, 5)"),
+            (3, _CUBE, ", output_size=(3, 4, 5)"),
+        )
+    ),
+    # norms of images
+    f"F.group_norm({_SMALL}, 3, w[:3], b[:3])",
+    "F.group_norm(x.view(2, 6, 5), 2, w[:6], b[:6], 0.1)",
+    f"F.instance_norm({_SMALL}, weight=w[:3], bias=b[:3])",
+    f"F.instance_norm({_LINE}, b[:5], w[:5], use_input_stats=False)",
+    f"F.batch_norm({_SMALL}, None, None, w[:3], b[:3], True)",
+    f"F.local_response_norm({_LINE}, 3, 0.5, 0.75, 2.0)",
+    f"F.local_response_norm({_LINE}, 4, 0.9)",
+    f"F.layer_norm({_SMALL}, (3, 2, 5))",
+    f"F.rms_norm({_SMALL}, (2, 5), None, 1e-3)",
+    # other sizes
+    *(
+        f"F.interpolate({image}, {size}, mode='{mode}'{more})"
+        for image, mode, more in (
+            (_LINE, "nearest", ""), (_LINE, "nearest-exact", ""), (_LINE, "linear", ""),
+            (_LINE, "linear", ", align_corners=True"), (_LINE, "area", ""),
+        )
+        for size in ("9", "4", "scale_factor=1.7")
+    ),
+    *(
+        f"F.interpolate({_IMAGE}, {size}, mode='{mode}'{more})"
+        for mode, more in (
+            ("nearest", ""), ("nearest-exact", ""), ("bilinear", ""),
+            ("bilinear", ", align_corners=True"), ("bilinear", ", antialias=True"),
+            ("bicubic", ""), ("bicubic", ", align_corners=True"), ("bicubic", ", antialias=True"),
+            ("area", ""),
+        )
+        for size in ("(7, 4)", "(2, 9)", "scale_factor=(1.3, 0.6)")
+    ),
+    *(
+        f"F.interpolate({_CUBE}, (5, 3, 7), mode='{mode}')"
+        for mode in ("nearest", "trilinear", "area")
+    ),
+    f"F.interpolate({_CUBE}, (5, 3, 7), mode='trilinear', align_corners=True)",
+    f"F.interpolate({_IMAGE}, scale_factor=1.45, mode='bilinear', recompute_scale_factor=True)",
+    "F.pixel_shuffle(x.view(1, 12, 1, 5), 2)",
+    "F.pixel_unshuffle(x.view(1, 5, 2, 6), 2)",
+    "F.channel_shuffle(x.view(1, 6, 2, 5), 3)",
+    # windows side by side, and back
+    f"F.unfold({_IMAGE}, (2, 3), 2, (1, 2), (2, 1))",
+    "F.fold(x.view(1, 10, 6), (4, 5), (2, 5), 1, (0, 2), (1, 4))",
+    "F.fold(x.view(12, 5), (2, 6), 2)",
+    # any places: a grid whose places lead out on all sides
+    *(
+        f"F.grid_sample({_IMAGE}, z.view(-1)[:24].view(1, 3, 4, 2) * 1.3, '{mode}', '{padding}', "
+        f"{corners})"
+        for mode in ("bilinear", "nearest", "bicubic")
+        for padding in ("zeros", "border", "reflection")
+        for corners in (True, False)
+    ),
+    *(
+        f"F.grid_sample({_CUBE}, z.view(-1)[:36].view(1, 2, 3, 2, 3), '{mode}', '{padding}', False)"
+        for mode in ("bilinear", "nearest")
+        for padding in ("zeros", "border", "reflection")
+    ),
+    f"F.grid_sample({_IMAGE}, F.affine_grid(z.view(-1)[:6].view(1, 2, 3), [1, 2, 3, 4], True),"
+    " align_corners=True)",
+    "F.grid_sample(v.view(1, 2, 5, 6), F.affine_grid(x.view(10, 2, 3)[3:4], [1, 2, 3, 4], False),"
+    " align_corners=False)",
+]  # fmt: skip
 CASES = [
     *(f"F.{name}(x)" for name in _POINTWISE),
     "F.gelu(x, approximate='tanh')",
@@ -117,6 +239,7 @@ CASES = [
         for case in _REDUCED
         for reduction in ("mean", "sum", "none")
     ),
+    *_IMAGES,
 ]
 
 

@@ -108,6 +108,58 @@ def test_dtypes_follow_torch(call, dtype):
     assert call().dtype == dtype
 
 
+IMAGE = np.random.default_rng(0).standard_normal((2, 4, 6, 6)).astype(np.float16)
+ROWS = IMAGE.reshape(8, 36)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda kind: hl.softmax(ROWS.astype(kind), 1),
+        lambda kind: hl.log_softmax(ROWS.astype(kind), 0),
+        lambda kind: F.cross_entropy(ROWS.astype(kind), np.arange(8)),
+        lambda kind: F.max_pool2d(IMAGE.astype(kind), 2),
+        lambda kind: F.max_pool2d(IMAGE.astype(kind), 2, return_indices=True)[1],
+        lambda kind: F.avg_pool2d(IMAGE.astype(kind), 3),
+        lambda kind: F.interpolate(IMAGE.astype(kind), scale_factor=2.0, mode="bilinear"),
+        lambda kind: F.fold(IMAGE.astype(kind).reshape(2, 4, 36), (7, 7), 2),
+    ],
+    ids=["softmax", "log_softmax", "cross_entropy", "max", "indices", "mean", "resize", "fold"],
+)
+def test_halves_are_computed_in_float32_and_rounded(call):
+    got, want = call(np.float16), call(np.float32)
+    assert got.dtype == (np.float16 if want.dtype == np.float32 else want.dtype)
+    np.testing.assert_allclose(
+        got, want, rtol=2e-3, atol=2e-3
+    )  # resized by each axis, rounded twice
+
+
+class Halves(nn.Module):
+    """Passes through ops whose kernels take float32, in float16."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Conv2d(1, 4, 3), nn.Linear(4, 3)
+
+    def forward(self, x):
+        x = F.interpolate(F.max_pool2d(self.body(x).half(), 2), scale_factor=2.0, mode="bilinear")
+        return hl.log_softmax(hl.softmax(self.head(x.mean((2, 3)).float()).half(), 1), 1)
+
+
+def test_halves_have_gradients():
+    X = np.random.default_rng(1).standard_normal((32, 1, 8, 8)).astype(np.float32)
+    config = hl.TrainingConfig.bare().replace(max_epochs=2, lr=0.05, enable_progress_bar=False)
+    loss = hl.train(
+        Halves(),
+        (X, np.arange(32) % 3),
+        config,
+        loss=F.cross_entropy,
+        logger=None,
+        restore_best=False,
+    )
+    assert loss.history["loss"][1] < loss.history["loss"][0]
+
+
 def test_the_bits_are_those_of_a_plan(x):
     def fn(a):
         return F.gelu(hl.softmax(a, 1) @ hl.ones(8, 4)).mean(0)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hotloop import nn
+from hotloop import _core, nn
 from hotloop.errors import ConfigError, ShapeError
 from hotloop.nn import functional as F
 
@@ -90,6 +90,42 @@ def test_layers_that_cannot_be(make, words) -> None:
 def test_inputs_that_do_not_fit(call, error, words) -> None:
     with pytest.raises(error or (ConfigError, ShapeError), match=words):
         call()
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "attrs", "words"),
+    [
+        ("conv", [(1, 4, 5), (2, 4, 6)], {}, "must fit into the padded input"),
+        ("conv", [(1, 4, 5), (2, 3, 2)], {}, "4 channels in .*, got 3"),
+        ("conv", [(1, 4, 5), (2, 1, 2)], {"groups": 2}, "2 channels in .*, got 1"),
+        ("conv", [(1, 4, 5), (3, 2, 2)], {"groups": 2}, "groups must divide the channels"),
+        ("conv", [(1, 4, 5), (3, 2, 2)], {"groups": 0}, "groups must divide the channels"),
+        ("conv", [(1, 4, 5), (3, 4, 2)], {"stride": (0,)}, "stride must be at least 1"),
+        ("conv", [(1, 4, 5), (3, 4, 2)], {"dilation": (2**31,)}, "less than 2..31"),
+        ("conv", [(1, 4, 5), (3, 4, 2)], {"before": (-1,)}, "padding must be at least 0"),
+        ("conv", [(1, 4, 5), (3, 4, 2)], {"stride": (1, 1)}, "stride must have 1 numbers, got 2"),
+        ("conv", [(1, 4, 5), (3, 4, 2), (2,)], {}, "bias"),
+        ("conv", [(1, 4), (3, 4)], {}, "1 to 3 spatial dims"),
+        ("conv", [(1, 4, 1, 1, 1, 1), (3, 4, 1, 1, 1, 1)], {}, "1 to 3 spatial dims"),
+        ("conv_transpose", [(1, 4, 5), (4, 2, 2)], {"size": (7,)}, "must have size 6"),
+        ("conv_transpose", [(1, 4, 5), (4, 2, 2)], {}, "size must have 1 numbers"),
+        ("max_pool", [(1, 2, 3)], {"kernel": (2,), "before": (2,)}, "before spatial dim 0"),
+        ("max_pool", [(1, 2, 3)], {"kernel": (2,), "after": (2,)}, "behind spatial dim 0"),
+        ("max_pool", [(1, 2, 3)], {"kernel": (2,), "dilation": (4,), "before": (1,),
+                                   "after": (2,)}, "before spatial dim 0"),
+        ("max_pool", [(1, 2, 3)], {"kernel": (2, 2)}, "kernel must have 1 numbers"),
+        ("max_pool", [(1, 2, 3)], {"kernel": (0,)}, "at least 1"),
+        ("unfold", [(1, 3, 2)], {"kernel": (4,)}, "must fit"),
+        ("unfold", [(1, 3, 2)], {"kernel": (2,), "size": (3,)}, "size must have 0 numbers"),
+        ("fold", [(1, 2, 3, 2)], {"kernel": (2,), "size": (3,)}, "the input must"),
+    ],
+)  # fmt: skip
+def test_graphs_that_cannot_be(op, shapes, attrs, words) -> None:
+    """What no function of nn lets through is refused by the ops as well."""
+    graph = _core.Graph()
+    ids = [graph.input(f"x{i}", "float32", shape) for i, shape in enumerate(shapes)]
+    with pytest.raises((ConfigError, ShapeError), match=words):
+        graph.add(op, ids, **attrs)
 
 
 def test_a_state_that_does_not_fit() -> None:

@@ -8,6 +8,7 @@ from hotloop import TraceError, nn
 from hotloop.nn import functional as F
 
 X = ("float32", (6, 8))
+ROWS = np.random.default_rng(0).standard_normal((6, 8)).astype(np.float32)
 
 
 def tried(use):
@@ -55,6 +56,47 @@ def test_rows_of_a_tensor():
     assert trace(taken_apart, X)[3][0].shape == ()
     with pytest.raises(TraceError, match="iteration: must be over a tensor with dims"):
         trace(lambda x: list(x.sum()), X)
+
+
+@pytest.mark.parametrize(
+    "take",
+    [
+        lambda x: hl.stack([row * 2 for row in x]),
+        lambda x: (lambda a, b: a + b)(*x),
+        lambda x: hl.stack(list(x)),
+    ],
+)
+def test_a_batch_is_not_gone_through_by_rows(take):
+    class Rows(nn.Module):
+        def forward(self, x):
+            return take(x)
+
+    refused = r"iteration: must not be over a batch, .*, got one of shape \(6, 8\); .*x.unbind\(1\)"
+    with pytest.raises(TraceError, match=refused):
+        Rows()(ROWS)
+
+    class Step(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = nn.Linear(8, 1)
+
+        def training_step(self, batch):
+            return self.body(take(batch["x"])).mean()
+
+    with pytest.raises(TraceError, match=refused):
+        hl.train(Step(), hl.DataModule.from_arrays(ROWS, batch_size=6), enable_progress_bar=False)
+
+
+def test_what_a_model_made_of_a_batch_is_taken_apart():
+    class Parts(nn.Module):
+        def forward(self, x):
+            first, *others = x.unbind(1)
+            a, b = x.reshape(-1, 2, 4).transpose(0, 1)
+            return first + sum(others), a + b
+
+    first, both = Parts()(ROWS)
+    np.testing.assert_allclose(first, ROWS.sum(1), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(both, ROWS[:, :4] + ROWS[:, 4:], rtol=1e-6)
 
 
 def test_gradients_of_a_parameter():

@@ -122,7 +122,7 @@ __attribute__((unused)) static hl_status fusion_add(hl_graph *graph, hl_op op, c
         for (int j = k >= 0; j < program->n_out; j++) types[n++] = made[j];
     }
     HL_TRY(hl_graph_add_anchor(graph, op, in, n_in, attrs, &fusion, types, out));
-    hl_fusion_format(&graph->nodes[graph->n_nodes - 1], got);
+    hl_fusion_format(graph, &graph->nodes[graph->n_nodes - 1], got);
     CHECK(strcmp(got, text) == 0);
     return HL_OK;
 }

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "ir/op.h"
+#include "ir/window.h"
 #include "ops/build.h"
 #include "passes/passes.h"
 #include "tests/c/eval.h"
@@ -77,6 +78,24 @@ static const op_node cases[] = {
      3,
      {A(2, 3, 4), A(3, 4), A(3, 4)},
      {.layer_norm = {.n_axes = 2, .eps = 1e-3}}},
+    {HL_OP_CONV,
+     3,
+     {A(2, 4, 4, 3), A(6, 2, 3, 2), A(6)},
+     {.conv = {.stride = {2, {2, 1}}, .before = {2, {1, 0}}, .after = {2, {0, 1}}, .groups = 2}}},
+    {HL_OP_CONV,
+     2,
+     {A(1, 2, 3, 2, 4), A(2, 2, 2, 1, 2)},
+     {.conv = {.dilation = {3, {1, 1, 2}}, .groups = 1}}},
+    {HL_OP_CONV_TRANSPOSE,
+     3,
+     {A(2, 4, 2, 3), A(4, 3, 2, 2), A(6)},
+     {.conv = {.stride = {2, {2, 1}}, .before = {2, {0, 1}}, .size = {2, {5, 3}}, .groups = 2}}},
+    {HL_OP_MAX_POOL,
+     1,
+     {A(2, 3, 4, 3)},
+     {.pool = {.kernel = {2, {2, 3}}, .stride = {2, {2, 1}}, .before = {2, {0, 1}}}}},
+    {HL_OP_MAX_POOL_INDEX, 1, {A(2, 3, 4, 3)}, {.pool = {.kernel = {2, {2, 2}}}}},
+    {HL_OP_RESAMPLE, 1, {A(2, 3, 4)}, {.axis = {.axis = 2}}},
 };
 enum { N_CASES = sizeof cases / sizeof cases[0] };
 
@@ -107,11 +126,23 @@ static hl_status add_weighted_sum(hl_graph *graph, hl_id value, hl_id *loss)
     return hl_build_accumulate(graph, product, loss);
 }
 
+/* Operands of RESAMPLE behind x: a map from 4 elements to 3 by 2 taps, and its transpose. */
+static hl_status add_band(hl_graph *graph, hl_id in[5])
+{
+    static const int64_t starts[] = {0, 1, 2}, back_starts[] = {0, 0, 1, 2};
+    static const double weights[] = {1, 2, 3, 4, 5, 6}, back_weights[] = {1, 0, 2, 3, 4, 5, 6, 0};
+    HL_TRY(hl_graph_const(graph, (hl_type){HL_DTYPE_I64, hl_shape_1d(3)}, starts, &in[1]));
+    HL_TRY(hl_graph_const(graph, (hl_type){HL_DTYPE_F64, hl_shape_1d(6)}, weights, &in[2]));
+    HL_TRY(hl_graph_const(graph, (hl_type){HL_DTYPE_I64, hl_shape_1d(4)}, back_starts, &in[3]));
+    return hl_graph_const(graph, (hl_type){HL_DTYPE_F64, hl_shape_1d(8)}, back_weights, &in[4]);
+}
+
 /* The op and its gradients; the loss is the sum of all floating outputs times fixed random weights.
  */
 static hl_status build_trial(const op_node *c, trial *t)
 {
-    hl_id in[MAX_IN], grads[MAX_IN], first, loss = HL_NONE;
+    hl_id in[5], grads[MAX_IN], first, loss = HL_NONE;
+    bool has_band = c->op == HL_OP_RESAMPLE;
     HL_TRY(hl_graph_create(&t->graph));
     for (int k = 0; k < c->n_in; k++) {
         hl_type type = {HL_DTYPE_F64, c->in[k]};
@@ -119,7 +150,8 @@ static hl_status build_trial(const op_node *c, trial *t)
         t->data[k] = t->floats[k];
         HL_TRY(hl_graph_input(t->graph, "x", type, &in[k]));
     }
-    HL_TRY(hl_graph_add(t->graph, c->op, in, c->n_in, &c->attrs, &first));
+    if (has_band) HL_TRY(add_band(t->graph, in));
+    HL_TRY(hl_graph_add(t->graph, c->op, in, has_band ? 5 : c->n_in, &c->attrs, &first));
     hl_node_id made = hl_graph_producer(t->graph, first);
     int32_t n_out = made == HL_NONE ? 1 : t->graph->nodes[made].n_out;
     for (int32_t j = 0; j < n_out; j++)
@@ -183,24 +215,40 @@ static int check_lowering(hl_graph *graph, void *const *data)
     return pairs.n;
 }
 
-/* Every node of a trial whose op takes other orders, with its dims rotated: no order that undoes
- * itself, so that no way is taken for the way back. */
-static void check_orders(hl_graph *graph, void *const *data, bool *turned)
+/* The dims rotated, those behind the first alone (channels last), and back. */
+static hl_ints find_order(int32_t rank, int number)
+{
+    hl_ints order = {.n = rank};
+    if (number > 0) return hl_order_channels(rank, number == 1);
+    for (int32_t d = 0; d < rank; d++) order.at[d] = (d + 1) % rank;
+    return order;
+}
+
+static bool undoes_itself(const hl_ints *order)
+{
+    for (int32_t d = 0; d < order->n; d++)
+        if (order->at[order->at[d]] != d) return false;
+    return true;
+}
+
+/* Every node of a trial whose op takes other orders, in such an order. One that undoes itself
+ * proves little: a way there could be taken for the way back. */
+static void check_orders(hl_graph *graph, void *const *data, int number, bool *turned)
 {
     lowered_pairs pairs = {.n = 0};
     evaluation e;
     int64_t n_nodes = graph->n_nodes;
     for (int64_t i = 0; i < n_nodes; i++) {
         hl_node node = graph->nodes[i];
-        hl_ints order = {.n = node.n_in > 0 ? hl_graph_shape(graph, node.in[0])->rank : 0}, dims;
+        int32_t rank = node.n_in > 0 ? hl_graph_shape(graph, node.in[0])->rank : 0;
         hl_attrs attrs = node.attrs;
+        hl_ints order, dims;
         hl_id out[MAX_OUT];
-        for (int32_t d = 0; d < order.n; d++) order.at[d] = (d + 1) % order.n;
-        if (!hl_op_get(node.op)->permute || order.n < 2 ||
-            !hl_node_permute(graph, &node, &order, &attrs, &dims))
-            continue;
+        if (!hl_op_get(node.op)->permute || rank < 2) continue;
+        order = find_order(rank, number);
+        if (!hl_node_permute(graph, &node, &order, &attrs, &dims)) continue;
         CHECK_OK(hl_build_in_order(graph, (hl_node_id)i, &order, out));
-        turned[node.op] |= order.n > 2;
+        turned[node.op] |= !undoes_itself(&order);
         for (int32_t j = 0; j < node.n_out && pairs.n < MAX_PAIRS; j++, pairs.n++)
             pairs.node[pairs.n] = node.out + j, pairs.lowered[pairs.n] = out[j];
     }
@@ -217,7 +265,7 @@ static void test_orders(void)
         trial t = {0};
         check_case("%d %s in another order", i, hl_op_get(cases[i].op)->name);
         CHECK_OK(build_trial(&cases[i], &t));
-        check_orders(t.graph, t.data, turned);
+        for (int number = 0; number < 3; number++) check_orders(t.graph, t.data, number, turned);
         hl_graph_destroy(t.graph);
     }
     for (int op = 0; op < HL_OP_COUNT; op++) {

@@ -1,11 +1,15 @@
 /* Holds kernels/cuda/driver.def and driver_types.h against NVIDIA's headers: compiles only if every
  * prototype and constant of ours is theirs, and every symbol is one that the oldest supported
- * driver has. With cublasLt.h (HL_CHECK_CUBLASLT) the same for cublaslt.def, with
- * nvrtc.h (HL_CHECK_NVRTC) for nvrtc.def. Nothing is linked. */
+ * driver has. With cublasLt.h (HL_CHECK_CUBLASLT) the same for cublaslt.def, with cudnn.h
+ * (HL_CHECK_CUDNN) for cudnn.def, with nvrtc.h (HL_CHECK_NVRTC) for nvrtc.def. Nothing is linked.
+ */
 #include <cuda.h>
 #include <cudaTypedefs.h>
 #ifdef HL_CHECK_CUBLASLT
 #include <cublasLt.h>
+#endif
+#ifdef HL_CHECK_CUDNN
+#include <cudnn.h>
 #endif
 #ifdef HL_CHECK_NVRTC
 #include <nvrtc.h>
@@ -33,6 +37,17 @@ HL_CUDA_CONSTANTS(CHECK_CONSTANT)
 HL_CUBLASLT_CONSTANTS(CHECK_CONSTANT)
 
 _Static_assert(sizeof(cublasLtMatmulAlgo_t) == 64, "an algorithm is kept as 8 numbers");
+#endif
+
+#ifdef HL_CHECK_CUDNN
+#include "kernels/cuda/cudnn_types.h"
+
+#define HL_CUDNN_CALL(result, name, params)                                                        \
+    _Static_assert(__builtin_types_compatible_p(result(*) params, __typeof__(&name)), #name);
+#include "kernels/cuda/cudnn.def"
+HL_CUDNN_CONSTANTS(CHECK_CONSTANT)
+
+_Static_assert(sizeof(cudnnStatus_t) == sizeof(int), "an enumerator is an int");
 #endif
 
 #ifdef HL_CHECK_NVRTC

@@ -1,14 +1,10 @@
 #include "tests/cuda/fake_cublaslt.h"
 
-#include <dlfcn.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "base/half.h"
 #include "kernels/cuda/cublaslt_types.h"
-#include "tests/cuda/fake_driver.h"
+#include "tests/cuda/fake_hooks.h"
 
 #define HL_CUBLASLT_CALL(result, name, params) result name params;
 #include "kernels/cuda/cublaslt.def"
@@ -23,10 +19,7 @@ void hl_fake_lt_configure(const char *text);
 enum { N_ALGOS = 7, MAGIC = 0x4C54 };
 
 static hl_fake_lt_config config;
-static hl_fake_lt_counts counts;
-static int64_t fail_at, fail_seen;
-static bool fail_sticky;
-static int fail_status;
+static hl_fake_lt_counts counts = {.last_algo = -1};
 static bool is_loaded[N_ALGOS];
 static double worked_ms; /* since reset */
 static int64_t n_varied; /* products of an algorithm that varies */
@@ -64,7 +57,7 @@ void hl_fake_lt_reset(const hl_fake_lt_config *wanted)
     counts = (hl_fake_lt_counts){.live = live, .last_algo = -1};
     memset(is_loaded, 0, sizeof is_loaded);
     worked_ms = 0, n_varied = 0;
-    fail_at = fail_seen = 0;
+    fail_from(0, false, 0);
 }
 
 void hl_fake_lt_configure(const char *text)
@@ -79,9 +72,7 @@ void hl_fake_lt_configure(const char *text)
 
 int64_t hl_fake_lt_fail(int64_t k, bool sticky, int status)
 {
-    int64_t seen = fail_seen;
-    fail_at = k, fail_seen = 0, fail_sticky = sticky, fail_status = status;
-    return seen;
+    return fail_from(k, sticky, status);
 }
 
 /* Of the counts, for Python. */
@@ -95,31 +86,6 @@ hl_fake_lt_counts hl_fake_lt_get_counts(void)
     return counts;
 }
 
-/* ---- the emulated driver, wherever it is ----------------------------------------------------- */
-
-static struct {
-    CUresult (*submit)(CUstream, double, hl_fake_work_fn, const void *, size_t);
-    bool (*is_device)(const void *, size_t);
-    bool (*is_capturing)(CUstream);
-    bool (*has_context)(void);
-    void (*complain)(const char *);
-} driver;
-
-/* In a library that Python loaded, or in the program itself. */
-__attribute__((constructor)) static void find_driver(void)
-{
-    void *library = dlopen("libcuda_fake.so", RTLD_NOLOAD | RTLD_NOW);
-    if (!library) library = RTLD_DEFAULT;
-    static const char *const names[] = {"hl_fake_submit", "hl_fake_is_device",
-                                        "hl_fake_is_capturing", "hl_fake_has_context",
-                                        "hl_fake_complain"};
-    void *symbols[5];
-    for (int i = 0; i < 5; i++) symbols[i] = dlsym(library, names[i]);
-    _Static_assert(sizeof symbols == sizeof driver, "one pointer each");
-    memcpy(&driver, symbols, sizeof driver);
-    counts.last_algo = -1;
-}
-
 static cublasStatus_t complain(const char *what)
 {
     char text[160];
@@ -128,17 +94,10 @@ static cublasStatus_t complain(const char *what)
     return CUBLAS_STATUS_INVALID_VALUE;
 }
 
-/* Every call that may fail passes here. */
-static bool must_fail(cublasStatus_t *out_status)
-{
-    counts.calls++;
-    fail_seen++;
-    *out_status = fail_status;
-    return fail_at && (fail_seen == fail_at || (fail_sticky && fail_seen > fail_at));
-}
+/* Every call that may fail. */
 #define CALL                                                                                       \
-    cublasStatus_t failed;                                                                         \
-    if (must_fail(&failed)) return failed
+    counts.calls++;                                                                                \
+    if (must_fail()) return failure.status
 
 /* ---- objects --------------------------------------------------------------------------------- */
 
@@ -515,18 +474,13 @@ static void store(void *p, cudaDataType_t type, int64_t i, float value)
         ((float *)p)[i] = value;
 }
 
-/* An operand as it is multiplied: TF32 keeps 10 bits of the mantissa. */
+/* An operand as it is multiplied. */
 static float operand(const job *j, const void *p, const struct hl_cublaslt_layout *at, int trans,
                      int64_t row, int64_t col, int64_t z)
 {
     int64_t i = (trans ? col + row * at->ld : row + col * at->ld) + z * at->stride;
     float value = load(p, at->type, i);
-    if (j->p.desc.compute != CUBLAS_COMPUTE_32F_FAST_TF32) return value;
-    uint32_t bits;
-    memcpy(&bits, &value, 4);
-    bits = (bits + 0xFFF + (bits >> 13 & 1)) & ~0x1FFFu;
-    memcpy(&value, &bits, 4);
-    return value;
+    return j->p.desc.compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? round_to_tf32(value) : value;
 }
 
 /* Algorithms differ in where they cut the sum. */

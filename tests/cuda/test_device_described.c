@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "kernels/cuda/cublaslt.h"
+#include "kernels/cuda/cudnn.h"
 #include "kernels/cuda/gpus.h"
 #include "tests/c/train.h"
 #include "tests/cuda/fake_device.h"
@@ -50,7 +51,7 @@ static void test_properties(void)
 {
     static const struct {
         int arch, n_multiprocessors;
-        size_t shared_bytes, total_bytes, unasked_bytes;
+        size_t shared_bytes, total_bytes, unasked_bytes; /* of cuBLASLt */
         hl_dtype reduced;
     } want[] = {{75, 40, 65536, 15655829504, 16 << 20, HL_DTYPE_F16},
                 {80, 108, 166912, 85094825984, 16 << 20, HL_DTYPE_BF16},
@@ -65,7 +66,8 @@ static void test_properties(void)
         CHECK_INT(facts->n_multiprocessors, want[i].n_multiprocessors);
         CHECK_INT(facts->shared_bytes_block, want[i].shared_bytes);
         CHECK_INT(device->reduced_dtype, want[i].reduced);
-        CHECK_INT(device->unasked_bytes, want[i].unasked_bytes);
+        CHECK_INT(device->unasked[0].bytes, want[i].unasked_bytes);
+        CHECK_INT(device->unasked[1].bytes, 128 << 20);
         CHECK(device->is_described);
         CHECK_OK(device->ops->memory_read(device, &memory));
         CHECK_INT(memory.total_bytes, want[i].total_bytes);
@@ -121,6 +123,9 @@ static void test_nothing_runs(void)
     hl_reason why_not = {""};
     CHECK_INT(hl_cublaslt_get(device, &lt, &why_not), HL_ERROR_CONFIG);
     CHECK(strstr(why_not.text, "cuBLASLt chooses on the GPU, got a description") != NULL);
+    const hl_cudnn *dnn;
+    CHECK_INT(hl_cudnn_get(device, &dnn, &why_not), HL_ERROR_CONFIG);
+    CHECK(strstr(why_not.text, "cuDNN chooses on the GPU, got a description") != NULL);
     ops->event_destroy(device, event);
     ops->stream_destroy(device, stream);
     ops->destroy(device);
@@ -296,6 +301,7 @@ static void test_memory_fails(void)
 int main(void)
 {
     setenv("HOTLOOP_CUBLASLT_PATH", "none", 1);
+    setenv("HOTLOOP_CUDNN_PATH", "none", 1);
     hl_fake_reset(NULL);
     test_names();
     test_properties();

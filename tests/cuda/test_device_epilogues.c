@@ -39,7 +39,7 @@ static void count_ends(const hl_plan *plan, outcome *out)
     for (int64_t i = 0; i < plan->graph->n_nodes; i++) {
         const hl_node *node = &plan->graph->nodes[i];
         char text[HL_FUSION_TEXT];
-        hl_fusion_format(node, text);
+        hl_fusion_format(plan->graph, node, text);
         bool is_grad = strncmp(text, "gelu_grad", 9) == 0,
              is_masked = strncmp(text, "where", 5) == 0;
         bool is_summed = strstr(text, ", sum_rows") != NULL && text[1] != ':';

@@ -178,8 +178,9 @@ static void test_survey(void)
     CHECK(strcmp(survey.devices[1].architecture, "sm_90") == 0);
     CHECK(!*survey.devices[1].why_not && !*survey.why_none);
     CHECK_INT(survey.devices[0].free_bytes, (1 << 30) - (64 << 20));
-    CHECK_INT(survey.n_libraries, 3);
+    CHECK_INT(survey.n_libraries, 4);
     CHECK(strcmp(survey.libraries[1].name, "cuBLASLt") == 0);
+    CHECK(strcmp(survey.libraries[2].name, "cuDNN") == 0);
     hl_fake_reset(&(hl_fake_config){.arch = 61});
     backend->survey(backend, NULL, true, &survey);
     CHECK(strstr(survey.devices[0].why_not, "got Emulated GPU (sm_61)") != NULL);

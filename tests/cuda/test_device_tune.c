@@ -7,8 +7,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "kernels/cuda/lt_refusals.h"
-#include "kernels/cuda/matmul_lt.h"
+#include "kernels/cuda/tune.h"
 #include "tests/c/fusion_case.h"
 #include "tests/c/train.h"
 #include "tests/cuda/fake_table.h"
@@ -217,7 +216,7 @@ static void count_nodes(const hl_plan *plan, outcome *out)
         out->by_library += strstr(plan->instrs[s].kernel->name, "cublaslt") != NULL;
         out->anchors += node->op == HL_OP_MATMUL && hl_node_is_anchor(node);
         char text[HL_FUSION_TEXT];
-        hl_fusion_format(node, text);
+        hl_fusion_format(plan->graph, node, text);
         out->masks += strcmp(text, "relu(x), gt(x, 0)") == 0;
     }
 }
@@ -517,13 +516,13 @@ static void test_driver_failures(void)
 
 typedef struct finding {
     hl_device *device;
-    hl_lt_product product;
+    hl_problem problem;
 } finding;
 
 static void find_out(void *context)
 {
     const finding *f = context;
-    CHECK_INT(hl_lt_refuse(f->device, &f->product, HL_LT_FAILS), HL_ERROR_CONFIG);
+    CHECK_INT(hl_problem_refuse(f->device, &f->problem, HL_REFUSAL_FAILS), HL_ERROR_CONFIG);
 }
 
 /* While a plan is made, another one of the device finds out that the library fails: the plan is
@@ -543,9 +542,9 @@ static void test_found_while_planning(void)
         for (int32_t s = 0; s < t.plan->schedule.n_tasks; s++) {
             const hl_instr *instr = &t.plan->instrs[s];
             char text[HL_FUSION_TEXT];
-            hl_fusion_format(&t.plan->graph->nodes[instr->node], text);
+            hl_fusion_format(t.plan->graph, &t.plan->graph->nodes[instr->node], text);
             if (strcmp(text, "relu(x), gt(x, 0)") == 0)
-                f.product = ((hl_lt_state *)instr->state.impl)->work.product;
+                f.problem = ((const hl_tuned *)instr->state.impl)->problem;
         }
         f.device = t.device;
         CHECK_OK(hl_graph_create(&graph));

@@ -119,6 +119,50 @@ def test_mistakes_are_named(make, arguments, error, words) -> None:
         hl.DataModule.from_pandas(make(COLUMNS), **arguments)
 
 
+def test_all_columns_that_are_no_numbers_are_named(make) -> None:
+    texts = {"kind": COLUMNS["kind"], "town": np.array(["Bonn", "Ulm"] * (N // 2))}
+    columns = {"age": COLUMNS["age"], **texts, "price": COLUMNS["price"]}
+    rule = r"^X: all columns must hold numbers, got 'kind' .*'a'.*, 'town' .*; leave these out or "
+    with pytest.raises(hl.DataError, match=rule):
+        hl.DataModule.from_pandas(make(columns), "price")
+    result = hl.train(
+        nn.Linear(3, 1),
+        hl.DataModule.from_pandas(make(COLUMNS)[[*NUMBERS, "who"]], "price"),
+        quiet(),
+    )
+    wrong = make(COLUMNS | {"age": texts["kind"], "size": texts["town"]})
+    with pytest.raises(hl.DataError, match=r"got 'age' .*, 'size' "):
+        hl.predict(result, wrong[["age", "size", "who"]])
+
+
+def test_columns_of_names_are_several_targets(make) -> None:
+    rule = r"^y: each column of names is a target of its own, got the columns kind, price; give "
+    with pytest.raises(hl.DataError, match=rule):
+        hl.DataModule.from_pandas(make(COLUMNS), ["kind", "price"])
+
+
+def test_all_columns_of_a_dict_that_are_no_numbers_are_named() -> None:
+    dates = np.arange("2020-01-01", "2020-03-01", dtype="datetime64[D]")
+    columns = {"age": COLUMNS["age"], "kind": COLUMNS["kind"], "when": dates}
+    with pytest.raises(
+        hl.DataError, match=r"X: all .*got 'kind' \(<U1, .*'a'.*\), 'when' \(datetime64\[D\]"
+    ):
+        hl.DataModule.from_arrays(columns, COLUMNS["price"])
+    del columns["when"]
+    with pytest.raises(hl.DataError, match=r"X\['kind'\]: must hold numbers, got dtype <U1"):
+        hl.DataModule.from_arrays(columns, COLUMNS["price"])
+
+
+def test_all_columns_with_missing_values_are_named(make) -> None:
+    columns = {name: COLUMNS[name].copy() for name in NUMBERS}
+    columns["age"][3] = columns["price"][5] = np.nan
+    found = r"got nan in row 3, column 'age' \(2 such values in 2 rows of columns 'age', 'price'\)"
+    with pytest.raises(hl.DataError, match=found):
+        hl.train(
+            nn.Linear(3, 2), hl.DataModule.from_arrays(make(columns), COLUMNS["kind"]), quiet()
+        )
+
+
 @pytest.mark.parametrize("value", [COLUMNS, np.ones((3, 2)), None, "data.csv"])
 def test_what_is_no_frame(value) -> None:
     with pytest.raises(hl.DataError, match="frame: a data frame is needed, got"):

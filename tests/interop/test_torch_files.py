@@ -134,6 +134,7 @@ def test_nothing_is_run(value: Any, words: str, tmp_path: Path) -> None:
         tensor(strides=(1 << 62, 1)), tensor(shape=(1 << 40, 1 << 40), strides=(0, 0)),
         tensor(shape=(2, 3), strides=(3,)), tensor(shape=[2, 3]), tensor(count=7),
         tensor(key="7"), tensor(shape=(True, 3)), tensor(kind="OtherStorage"),
+        tensor(shape=(0, 1 << 70)), tensor(shape=(1, 3), strides=(1 << 70, 1)),
     ],
 )  # fmt: skip
 def test_tensors_that_do_not_fit(bad: Called, tmp_path: Path) -> None:
@@ -180,6 +181,39 @@ def test_other_files(tmp_path: Path) -> None:
     bad.write_bytes(b"\xff" * 32)
     with pytest.raises(CheckpointError, match="cannot be read"):
         hl.read_weights(bad)
+
+
+@pytest.mark.parametrize("place", ["flag_bits", "compress_type", "crc", "data"])
+def test_damaged_archives(place: str, tmp_path: Path) -> None:
+    """Encrypted, compressed by an unknown method, with other numbers than were written."""
+    path = write(tmp_path / "a.pth", {"w": tensor()})
+    with zipfile.ZipFile(path) as archive:
+        info = archive.getinfo("net/data/0")
+        data = bytearray(path.read_bytes())
+        entry = data.rindex(b"PK\1\2")  # the last one of the directory: storage 0
+        begin = info.header_offset + 30 + len(info.filename)
+    at = {"flag_bits": entry + 8, "compress_type": entry + 10, "crc": entry + 16, "data": begin}[
+        place
+    ]
+    data[at] = data[at] ^ 0x7F if place != "flag_bits" else 1
+    path.write_bytes(bytes(data))
+    with pytest.raises(CheckpointError, match=r"a\.pth"):
+        hl.read_weights(path)
+
+
+def test_a_damaged_compressed_storage(tmp_path: Path) -> None:
+    path = tmp_path / "a.pth"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("net/data.pkl", dump({"w": tensor()}))
+        archive.writestr("net/data/0", np.arange(6, dtype="<f4").tobytes())
+    assert hl.read_weights(path)["w"].shape == (2, 3)
+    with zipfile.ZipFile(path) as archive:
+        begin = archive.getinfo("net/data/0").header_offset + 30 + len("net/data/0")
+    data = bytearray(path.read_bytes())
+    data[begin] = 0xFF  # no block of deflate begins so
+    path.write_bytes(bytes(data))
+    with pytest.raises(CheckpointError, match=r"a\.pth"):
+        hl.read_weights(path)
 
 
 def test_damaged_pickles(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from mutants.mutant import Mutant, c, cuda, header, host, python
 _PASSES, _CPU, _CUDA = "csrc/passes/", "kernels/cpu/", "kernels/cuda/"
 _FILES, _PLAN = "csrc/base/os_linux_file.c", "csrc/plan/"
 _EPILOGUES = "tests/ops/test_epilogues.py"
+_FOLD = "tests/ops/test_fold.py"
 
 _KERNELS = [
     Mutant(
@@ -37,22 +38,22 @@ _KERNELS = [
     ),
     Mutant(
         "residual-is-any-type",
-        _CPU + "matmul_nodes.h",
-        "if (!hl_type_equal(residual, hl_node_out_type(graph, node, 0)))",
-        "if (hl_node_out_type(graph, node, 0) == NULL)",
+        _CPU + "epilogue.h",
+        "if (e->residual && !hl_type_equal(",
+        "if (e->residual < 0 && !hl_type_equal(",
         python(_EPILOGUES),
     ),
     Mutant(
         "residual-of-the-first-matrix",
         _CPU + "matmul_nodes.h",
-        "if (gemm.epilogue.residual) gemm.epilogue.residual += matrix * size;",
+        "hl_epilogue_move(&gemm.epilogue, matrix * batch->M, 0);",
         "",
         python(_EPILOGUES),
     ),
     Mutant(
         "residual-of-the-first-columns",
         _CPU + "matmul_nodes.h",
-        "if (part.epilogue.residual) part.epilogue.residual += col;",
+        "hl_epilogue_move(&part.epilogue, 0, col);",
         "",
         python(_EPILOGUES),
     ),
@@ -64,6 +65,62 @@ _KERNELS = [
         python(_EPILOGUES),
     ),
     Mutant(
+        "residual-of-a-convolution-is-overwritten",
+        _CPU + "conv_nodes.h",
+        "if (hl_gemm_is_one_block(&gemm)) out_req->in_place[0]",
+        "out_req->in_place[0]",
+        python(_EPILOGUES),
+    ),
+    Mutant(
+        "epilogue-of-the-first-group",
+        _CPU + "conv_nodes.h",
+        "hl_epilogue_move(&gemm.epilogue, row, g * s->out);",
+        "hl_epilogue_move(&gemm.epilogue, row, 0);",
+        python(_EPILOGUES),
+    ),
+    Mutant(
+        "bias-is-not-scaled-in-an-epilogue",
+        _CPU + "epilogue.h",
+        "if (has_bias && (e->scale || e->shift != 2))",
+        "if (has_bias && e->shift != 2)",
+        python(_EPILOGUES),
+    ),
+    Mutant(
+        "columns-are-any-vector",
+        "csrc/ir/fusion.c",
+        "operand->dim[operand->rank - 1] == n &&",
+        "",
+        python(_EPILOGUES),
+    ),
+    Mutant(
+        "weights-are-folded-in-training",
+        _PASSES + "fold.c",
+        "changed, HL_SEGMENT_APPLY)",
+        "changed, HL_SEGMENT_MICRO)",
+        python(_FOLD),
+    ),
+    Mutant(
+        "folded-although-somebody-else-reads-it",
+        _PASSES + "fold.c",
+        "if (hl_uses_count(&s->uses, value) != 1 || s->uses.kept[value]) return NULL;",
+        "",
+        python(_FOLD),
+    ),
+    Mutant(
+        "folded-bias-is-not-scaled",
+        _PASSES + "fold.c",
+        "if (in[2] != HL_NONE || !rule->changes_weight)",
+        "if (!rule->changes_weight)",
+        python(_FOLD),
+    ),
+    Mutant(
+        "state-that-moves-is-fixed",
+        _PASSES + "rewrite.c",
+        "!(changed[value->store] & ((2 << last) - 1))",
+        "changed != NULL",
+        python(_FOLD),
+    ),
+    Mutant(
         "operand-of-any-form",
         "csrc/backend/backend.c",
         "if (form != read)",
@@ -73,7 +130,7 @@ _KERNELS = [
     Mutant(
         "programs-for-any-kernel",
         "csrc/backend/backend.c",
-        "if (hl_fusion_find(node, kernel->fusions) >= 0) return HL_OK;",
+        "if (hl_fusion_find(graph, node, kernel->fusions) >= 0) return HL_OK;",
         "return HL_OK;",
         c("test_backend"),
     ),
@@ -337,7 +394,7 @@ _TUNING = [
     ),
     Mutant(
         "as-fast-is-fast-enough",
-        _CUDA + "matmul_tune.c",
+        _CUDA + "tune.c",
         "MARGIN = 0.97f",
         "MARGIN = 1.0f",
         host("test_device_tune"),
@@ -365,37 +422,37 @@ _TUNING = [
     ),
     Mutant(
         "measured-on-a-cold-clock",
-        _CUDA + "matmul_tune.c",
+        _CUDA + "tune.c",
         "WARM_MS = 5,",
         "WARM_MS = 0,",
         host("test_device_tune"),
     ),
     Mutant(
         "kernels-apart-cost-nothing",
-        _CUDA + "matmul_tune.c",
-        "return product->ms + copy->ms *",
-        "return product->ms + 0 * copy->ms *",
+        _CUDA + "tune.c",
+        "return bare->ms + copy->ms *",
+        "return bare->ms + 0 * copy->ms *",
         host("test_device_tune"),
     ),
     Mutant(
         "relu-may-drop-nan",
-        _CUDA + "matmul_tune.c",
+        _CUDA + "tune.c",
         "*out_found |= !is_nan(sample, type, i);",
         "*out_found &= !is_nan(sample, type, i);",
         host("test_device_tune"),
     ),
     Mutant(
         "sums-may-vary",
-        _CUDA + "matmul_tune.c",
+        _CUDA + "tune.c",
         "if (digest[0] != digest[1])",
         "if (!digest[0])",
         host("test_device_tune"),
     ),
     Mutant(
         "measured-in-plans-that-are-not",
-        _CUDA + "lt_refusals.c",
-        "[HL_LT_COSTS_MORE] = benchmark",
-        "[HL_LT_COSTS_MORE] = benchmark | 1",
+        _CUDA + "refusals.c",
+        "[HL_REFUSAL_COSTS_MORE] = benchmark",
+        "[HL_REFUSAL_COSTS_MORE] = benchmark | 1",
         host("test_device_tune"),
     ),
     Mutant(

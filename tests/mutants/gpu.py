@@ -36,8 +36,8 @@ _DESCRIBED = [
     Mutant(
         "workspaces-of-one-stream-alone",
         _CUDA + "open.c",
-        "2 * hl_lt_workspace_bytes",
-        "hl_lt_workspace_bytes",
+        "2 * hl_lt_workspace_bytes(base)",
+        "hl_lt_workspace_bytes(base)",
         host("test_device_described"),
     ),
     Mutant(
@@ -87,21 +87,21 @@ _CONVOLUTIONS = [
     ),
     Mutant(
         "classes-of-pixels-have-all-taps",
-        _CUDA + "conv.c",
+        _CUDA + "implicit.c",
         "int64_t tap_step = stride / divisor;",
         "int64_t tap_step = divisor * stride / stride;",
         host("test_device_conv"),
     ),
     Mutant(
         "moved-pixels-are-a-product",
-        _CUDA + "conv.c",
+        _CUDA + "implicit.c",
         "conv->window.before[d] == 0 && ",
         "",
         host("test_device_conv"),
     ),
     Mutant(
         "one-share-is-all-of-the-pixels",
-        _CUDA + "conv.c",
+        _CUDA + "implicit.c",
         ".K = (windows.n_pixels + shares - 1) / shares,",
         ".K = windows.n_pixels / shares,",
         host("test_device_conv"),

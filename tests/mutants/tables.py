@@ -1,6 +1,6 @@
 """The list of mutants: a table per part of the project."""
 
-from mutants import bindings, core, data, docs, gpu, training
+from mutants import bindings, core, data, docs, gpu, images, training
 
 MUTANTS = [
     *training.MUTANTS,
@@ -8,5 +8,6 @@ MUTANTS = [
     *bindings.MUTANTS,
     *core.MUTANTS,
     *gpu.MUTANTS,
+    *images.MUTANTS,
     *docs.MUTANTS,
 ]

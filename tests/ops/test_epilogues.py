@@ -1,10 +1,13 @@
-"""What stands around a matrix product becomes part of it on the CPU, and the bits stay."""
+"""What stands around a product or a convolution becomes part of it on the CPU; the bits stay."""
 
+import itertools
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hotloop import _core
+from ops.cases_conv import Shape
 
 M, K, N = 37, 19, 45
 Build = Callable[[_core.Graph, dict[str, int]], list[int]]
@@ -19,13 +22,16 @@ def product(graph: _core.Graph, ids: dict[str, int], bias: bool = True) -> int:
     return add(graph, "matmul", ids["x"], ids["w"], *([ids["b"]] if bias else []))
 
 
-def run(build: Build, shapes: dict[str, tuple[int, ...]], fuse: bool) -> tuple[list, str]:
+def run(
+    build: Build, shapes: dict[str, tuple[int, ...]], fuse: bool, isa: str = "", dtype: str = ""
+) -> tuple[list, str]:
     graph = _core.Graph()
     ids = {name: graph.input(name, "float32", shape) for name, shape in shapes.items()}
     for value in build(graph, ids):
         graph.output(value)
-    session = _core.Session(_core.Device("cpu"))
-    plan = _core.Plan(session, graph, fuse=fuse)
+    device = _core.Device("cpu", 0, 2, isa) if isa else _core.Device("cpu")
+    how = {"compute_dtype": dtype} if dtype else {}
+    plan = _core.Plan(_core.Session(device), graph, fuse=fuse, **how)
     rng = np.random.default_rng(3)
     for i, shape in enumerate(shapes.values()):
         plan.input(i, rng.standard_normal(shape).astype("float32"))
@@ -76,6 +82,113 @@ def test_is_part_of_the_product(name: str, shapes) -> None:
     np.testing.assert_array_equal(got[0], want[0])
 
 
+def columns(scale: bool, shift: bool, residual: bool, op: str | None, swap: bool = False):
+    """What ends a product: the steps that there are, each with its operands in either order."""
+
+    def end(graph: _core.Graph, ids: dict[str, int], y: int) -> int:
+        steps = [("mul", "s", scale), ("add", "t", shift), ("add", "r", residual)]
+        for step, name, there in steps:
+            operands = [ids[name], y] if swap else [y, ids[name]]
+            y = add(graph, step, *operands) if there else y
+        return add(graph, op, y) if op else y
+
+    return end
+
+
+ENDS = {
+    " ".join(["scale"] * scale + ["shift"] * shift + ["residual"] * r + [op or ""]): columns(
+        scale, shift, r, op, swap=r
+    )
+    for scale, shift, r, op in itertools.product(
+        (False, True), (False, True), (False, True), (None, "relu", "gelu")
+    )
+    if scale or shift or r or op
+}
+
+
+@pytest.mark.parametrize("shapes", [MATRICES, STACKED, LONG], ids=["matrix", "stack", "long"])
+@pytest.mark.parametrize("name", ENDS)
+def test_columns_are_part_of_the_product(name: str, shapes) -> None:
+    n = shapes["b"][0]
+    shapes = {**shapes, "s": (n,), "t": (1, n)}
+
+    def build(graph: _core.Graph, ids: dict[str, int]) -> list[int]:
+        return [ENDS[name](graph, ids, product(graph, ids, bias=False))]
+
+    want, _ = run(build, shapes, False)
+    got, text = run(build, shapes, True)
+    assert ".pointwise" not in text
+    np.testing.assert_array_equal(got[0], want[0])
+
+
+CONVOLUTIONS = [
+    replace(s, last=True)
+    for s in (
+        Shape("dense", 2, 20, 37, (9, 10), (3, 3), before=(1, 1), after=(1, 1)),
+        Shape("stem", 2, 3, 33, (17, 16), (7, 7), (2, 2), before=(3, 3), after=(3, 3)),
+        Shape("few", 1, 5, 7, (8, 8), (3, 3), before=(1, 1), after=(1, 1)),
+        Shape("pointwise", 2, 32, 40, (9, 9), (1, 1)),
+        Shape("long", 1, 300, 17, (5, 5), (3, 3), before=(1, 1), after=(1, 1)),
+        Shape("groups", 2, 32, 48, (9, 9), (3, 3), (2, 2), before=(1, 1), after=(1, 1), groups=2),
+        Shape("depthwise", 2, 35, 35, (12, 21), (7, 7), before=(3, 3), after=(3, 3), groups=35),
+        Shape("depthwise-s2", 2, 70, 70, (12, 13), (3, 3), (2, 2), before=(1, 1), groups=70),
+    )
+]
+
+
+def operands(s: Shape, transposed: bool) -> dict[str, tuple[int, ...]]:
+    """x, the weight, the bias, and what ends read. A transposed one is the gradient of `s`."""
+    x, y = s.place(s.n, s.c, s.size), s.place(s.n, s.o, s.of_results)
+    x, y = (y, x) if transposed else (x, y)
+    return {"x": x, "w": s.weight, "b": y[-1:], "s": y[-1:], "t": (1, 1, 1, y[-1]), "r": y}
+
+
+def convolution(s: Shape, transposed: bool, end, bias: bool) -> Build:
+    op, size = ("conv_transpose", {"size": s.size}) if transposed else ("conv", {})
+
+    def build(graph: _core.Graph, ids: dict[str, int]) -> list[int]:
+        given = [ids["x"], ids["w"], *([ids["b"]] if bias else [])]
+        return [end(graph, ids, add(graph, op, *given, **s.attrs, **size))]
+
+    return build
+
+
+@pytest.mark.parametrize("isa", _core.cpu_info()["isa"])
+@pytest.mark.parametrize("transposed", [False, True], ids=["conv", "transpose"])
+@pytest.mark.parametrize("s", CONVOLUTIONS, ids=lambda s: s.name)
+def test_ends_are_part_of_the_convolution(s: Shape, transposed: bool, isa: str) -> None:
+    """But for the residual of a transposed convolution with strides, whose results lie apart."""
+    is_apart = transposed and max(s.stride) > 1 and s.groups != s.c
+    for name, end in ENDS.items():
+        build = convolution(s, transposed, end, bias=False)
+        want, _ = run(build, operands(s, transposed), False, isa)
+        got, text = run(build, operands(s, transposed), True, isa)
+        assert (".pointwise" in text) == (is_apart and "residual" in name), name
+        np.testing.assert_array_equal(got[0], want[0], err_msg=name)
+
+
+@pytest.mark.skipif("avx512bf16" not in str(_core.Device("cpu")), reason="needs AVX512_BF16")
+@pytest.mark.parametrize("s", CONVOLUTIONS, ids=lambda s: s.name)
+def test_ends_of_convolutions_in_bfloat16(s: Shape) -> None:
+    for name, end in ENDS.items():
+        build = convolution(s, False, end, bias=False)
+        want, _ = run(build, operands(s, False), False, dtype="bfloat16")
+        got, text = run(build, operands(s, False), True, dtype="bfloat16")
+        assert "{" in text.split("conv", 1)[1], name
+        np.testing.assert_array_equal(got[0], want[0], err_msg=name)
+
+
+@pytest.mark.parametrize("s", CONVOLUTIONS, ids=lambda s: s.name)
+def test_a_bias_is_the_shift(s: Shape) -> None:
+    """A convolution with a bias takes no scale and no other shift, and all else."""
+    for name, end in ENDS.items():
+        build = convolution(s, False, end, bias=True)
+        want, _ = run(build, operands(s, False), False)
+        got, text = run(build, operands(s, False), True)
+        assert (".pointwise" in text) == ("scale" in name or "shift" in name), name
+        np.testing.assert_array_equal(got[0], want[0], err_msg=name)
+
+
 def reshaped(graph: _core.Graph, ids: dict[str, int]) -> list[int]:
     """A residual in another shape than the product's own."""
     y = add(graph, "reshape", product(graph, ids), shape=(M * N,))
@@ -105,8 +218,10 @@ def by_columns(graph: _core.Graph, ids: dict[str, int]) -> list[int]:
     return [add(graph, "relu", add(graph, "matmul", ids["x"], ids["r"], trans_a=True))]
 
 
-def broadcast(graph: _core.Graph, ids: dict[str, int]) -> list[int]:
-    return [add(graph, "add", product(graph, ids, bias=False), ids["b"])]
+def by_rows(graph: _core.Graph, ids: dict[str, int]) -> list[int]:
+    """A number for each row."""
+    rows = add(graph, "amax", ids["r"], axes=(1,), keepdim=1)
+    return [add(graph, "add", product(graph, ids, bias=False), rows)]
 
 
 def twice(graph: _core.Graph, ids: dict[str, int]) -> list[int]:
@@ -128,7 +243,7 @@ def single(graph: _core.Graph, ids: dict[str, int]) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    "build", [two_readers, kept, by_columns, broadcast, twice, bfloat16_residual, single]
+    "build", [two_readers, kept, by_columns, by_rows, twice, bfloat16_residual, single]
 )
 def test_stays_apart_and_right(build: Build) -> None:
     want, _ = run(build, MATRICES, False)
@@ -168,5 +283,19 @@ def test_a_residual_that_dies_is_whole_until_it_is_added(stack: tuple[int, ...],
     shapes = {"x": (*stack, M, k), "w": (*stack, k, N), "b": (N,), "r": (*stack, M, N)}
     want, _ = run(build, shapes, False)
     got, text = run(build, shapes, True)
+    assert ".pointwise" not in text
+    np.testing.assert_array_equal(got[0], want[0])
+
+
+@pytest.mark.parametrize("s", CONVOLUTIONS, ids=lambda s: s.name)
+def test_a_residual_of_a_convolution_that_dies(s: Shape) -> None:
+    """In its place where no sum goes into the result piece by piece."""
+
+    def build(graph: _core.Graph, ids: dict[str, int]) -> list[int]:
+        r = add(graph, "softmax", ids["r"])
+        return [add(graph, "add", add(graph, "conv", ids["x"], ids["w"], **s.attrs), r)]
+
+    want, _ = run(build, operands(s, False), False)
+    got, text = run(build, operands(s, False), True)
     assert ".pointwise" not in text
     np.testing.assert_array_equal(got[0], want[0])

@@ -48,9 +48,6 @@ CASES: dict[str, tuple[int, ...]] = {
     "InstanceNorm2d(6) of one": IMAGE[1:],
     "BatchNorm2d(6, momentum=None)": IMAGE,
 }
-# Interpolation reads tables of float32.
-ROUGH = {expression: 1e-5 for expression in CASES if expression.startswith("Upsampl")}
-ROUGH |= dict.fromkeys(["AvgPool2d(2, divisor_override=3)"], 1e-6)
 
 for _n, _shape in OF_DIMS.items():
     _c = _shape[1]
@@ -62,16 +59,7 @@ for _n, _shape in OF_DIMS.items():
     }  # fmt: skip
     for _name, _text in _given.items():
         CASES[f"{_name}{_n}d({_text})"] = _shape
-        if _name.startswith(("AvgPool", "AdaptiveAvg")):
-            ROUGH[f"{_name}{_n}d({_text})"] = 1e-6
     for _name in ("Conv", "ConvTranspose", "MaxPool", "AvgPool", "AdaptiveMaxPool"):
         CASES[f"{_name}{_n}d({_given[_name]}) of one"] = _shape[1:]
-        if _name == "AvgPool":
-            ROUGH[f"{_name}{_n}d({_given[_name]}) of one"] = 1e-6
     CASES[f"AdaptiveMaxPool{_n}d(2, return_indices=True)"] = _shape
     CASES[f"MaxPool{_n}d(2, return_indices=True)"] = _shape
-ROUGH["AdaptiveAvgPool2d((None, 3))"] = 1e-6
-ROUGH["LPPool1d(2, 2)"] = ROUGH["LPPool2d(2, 2)"] = ROUGH["LPPool3d(2, 2)"] = 1e-6
-ROUGH["AvgPool2d((3, 2), stride=2, padding=1, ceil_mode=True, count_include_pad=False)"] = 1e-6
-for _e in ("LocalResponseNorm(3, 0.5, 0.75, 2.0)", "LocalResponseNorm(4, 0.5)"):
-    ROUGH[_e] = 1e-6

@@ -128,7 +128,7 @@ ROUGH = {
     "RMSNorm(5)": 1e-4,
     "RMSNorm(5, elementwise_affine=False)": 1e-4,
     "Hardsigmoid()": 1e-7,
-} | image_cases.ROUGH
+}
 
 
 def make(expression: str, home: Any) -> Any:

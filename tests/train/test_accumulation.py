@@ -5,6 +5,7 @@ which are float32, and far below any mistake in a divisor.
 """
 
 import random
+import warnings
 
 import hotloop as hl
 import numpy as np
@@ -163,6 +164,40 @@ def test_ignored_micro_batch() -> None:
         values.append(weights(net))
     for name in values[0]:
         np.testing.assert_allclose(values[1][name], values[0][name], rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        nn.CrossEntropyLoss(reduction="sum"),
+        {"a": nn.CrossEntropyLoss(), "b": nn.CrossEntropyLoss(reduction="sum")},
+    ],
+)
+def test_sums_over_batches_are_told_of(loss, monkeypatch) -> None:
+    """A window is the mean of its batches, which of sums is not the sum over its rows."""
+    with pytest.warns(hl.ModelWarning, match="reduction='sum' in steps of 4 batches is the mean"):
+        run(X, Y, 32, 4, loss=loss)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(X, Y, 32, 1, loss=loss)
+        run(X, Y, 32, 4, loss=nn.CrossEntropyLoss())
+
+
+def test_a_sum_is_not_cut_into_micro_batches(monkeypatch) -> None:
+    """Where memory is short: the steps would be others."""
+    from hotloop.training.plans.runtime import Runtime
+
+    make = Runtime.plan
+
+    def plan(self, graph, split=None, feed=None, **options):
+        if options.get("k") == 1:
+            raise hl.OutOfMemoryError("out of memory")
+        return make(self, graph, split, feed, **options)
+
+    monkeypatch.setattr(Runtime, "plan", plan)
+    assert hl.train(mlp(), (X, Y), quiet(max_epochs=1), loss=nn.CrossEntropyLoss()).steps == 2
+    with pytest.raises(hl.OutOfMemoryError, match="use a smaller batch_size"):
+        hl.train(mlp(), (X, Y), quiet(max_epochs=1), loss=nn.CrossEntropyLoss(reduction="sum"))
 
 
 def test_a_batch_in_equal_parts() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import hotloop as hl
 import numpy as np
 import pytest
-from hotloop import _core
+from hotloop import _core, nn
 from hotloop.data import checks
 from hotloop.training.run import watch
 from train.recipes import classes, mlp, quiet, regression, same_bits, weights
@@ -34,9 +34,52 @@ def test_how_far_it_is_is_shown(capsys) -> None:
     begin = next(i for i, line in enumerate(said) if "precision" in line)
     shown = [line for line in said[:begin] if line.startswith("hotloop: ")]
     whats = list(dict.fromkeys(line.split(":")[1].strip() for line in shown))
-    assert whats == ["checking X", "the mean of X", "the standard deviation of X"]
+    assert whats == [
+        "checking X",
+        "counting the classes of y",
+        "the mean of X",
+        "the standard deviation of X",
+        "checking y",
+    ]
     assert shown[0] == "hotloop: checking X: 2.4 kB of 19.2 kB"
     assert all(re.fullmatch(r"hotloop: [a-zA-Z ]+: [\d.]+ kB of [\d.]+ kB", s) for s in shown)
+
+
+class Offset(nn.Module):
+    """Makes its index in forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(12, 3)
+
+    def forward(self, x):
+        return self.table(x + 1).mean(1)
+
+
+@pytest.mark.parametrize(
+    ("model", "what"),
+    [
+        (lambda: nn.Sequential(nn.Embedding(11, 3), nn.Flatten(), nn.Linear(12, 3)), "checking X"),
+        (Offset, "checking the indices that forward makes of X"),
+    ],
+    ids=["plain", "made"],
+)
+@pytest.mark.usefixtures("at_once")
+def test_the_look_at_ids_is_shown_and_stopped(model, what: str, capsys, monkeypatch) -> None:
+    ids = np.random.default_rng(0).integers(0, 11, (400, 4))
+    config = quiet(max_epochs=1, enable_progress_bar="auto", on_interrupt="return")
+    hl.train(model(), (ids, Y), config)
+    said = capsys.readouterr().err
+    assert f"hotloop: {what}: " in said[: said.index("precision")]
+
+    def press(text: str) -> None:
+        if text.startswith(f"hotloop: {what}: "):
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(watch, "show", press)
+    result = hl.train(model(), (ids, Y), config)
+    assert (result.stop_reason, result.steps) == ("interrupted", 0)
+    assert f"interrupted during {what}; nothing is trained" in capsys.readouterr().err
 
 
 def test_a_short_look_is_silent(capsys) -> None:

@@ -248,6 +248,26 @@ def gini(y_true, y_pred) -> float:
     [
         ({"monitor": "val_F1"}, r"^monitor: .*; add metrics=\['f1'\] and monitor 'val_f1'$"),
         ({"monitor": "val_f1"}, r"^monitor: .*; add metrics=\['f1'\]$"),
+        ({"monitor": "f1"}, r"^monitor: .*; add metrics=\['f1'\] and monitor 'val_f1'$"),
+        ({"monitor": "acc"}, r"^monitor: .*; did you mean 'val_accuracy'\?$"),
+        ({"monitor": "val_acc"}, r"^monitor: .*; did you mean 'val_accuracy'\?$"),
+        (
+            {"monitor": "acc", "metrics": ["f1"]},
+            r"; add metrics=\['accuracy'\] and monitor 'val_acc",
+        ),
+        (
+            {"monitor": "val_auc"},
+            r"; add metrics=\[sklearn.metrics.roc_auc_score\] and monitor 'val_roc_auc_score'$",
+        ),
+        ({"metrics": ["acc"]}, r"^metrics: must be one of .*; did you mean 'accuracy'\?$"),
+        ({"metrics": ["R2_score"]}, r"^metrics: must be one of .*; did you mean 'r2'\?$"),
+        (
+            {"metrics": ["auc"]},
+            r"^metrics: .*, got 'auc'; write metrics=\[sklearn.metrics.roc_auc_score\], which is "
+            r"'val_roc_auc_score' in the history$",
+        ),
+        ({"metrics": ["cross_entropy"]}, r"^metrics: .*; leave it out: the loss is in the history"),
+        ({"metrics": ["gini"]}, r"^metrics: .*, got 'gini'$"),
         ({"monitor": "val_Accuracy"}, r"^monitor: .*; did you mean 'val_accuracy'\?$"),
         (
             {"param_groups": [{"parms": "0", "lr": 0.1}]},

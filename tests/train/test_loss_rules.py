@@ -86,6 +86,22 @@ def test_weights_by_name_and_by_list_cover_the_outputs() -> None:
         loss_of_first_epoch(model, Y, class_weight=[1, 2, 3])
 
 
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        (nn.HuberLoss(), r"HuberLoss takes no sample weights, .*; write loss='huber', which takes"),
+        (
+            lambda o, t: ((o - t) ** 2).mean(),
+            r"; write a training_step\(self, batch\) in the model",
+        ),
+    ],
+)
+def test_a_loss_without_sample_weights_says_what_to_write(loss, words) -> None:
+    data = hl.DataModule.from_arrays(X, X[:, 0], sample_weight=np.ones(90))
+    with pytest.raises(hl.ConfigError, match=words):
+        hl.train(nn.Linear(6, 1), data, quiet(max_epochs=1, loss=loss))
+
+
 class OneLogit(nn.Module):
     """A logit per row, as a vector or as a column."""
 

@@ -251,6 +251,55 @@ def test_a_saved_model_of_tokens(tmp_path) -> None:
             hl.evaluate(loaded, data, "val")
 
 
+NAMES = np.array(["low", "some", "more", "much", "full"])
+
+
+@pytest.mark.parametrize("y", [Y, MASKED], ids=["all", "masked"])
+def test_names_at_each_position(y, tmp_path) -> None:
+    """As ids, in the order of their names; None where an id would be -100."""
+    named = np.where(y == -100, None, NAMES[np.maximum(y, 0)].astype(object))
+    named = named if (y == -100).any() else named.astype(str)
+    order = np.argsort(np.argsort(NAMES))
+    ids = np.where(y == -100, -100, order[np.maximum(y, 0)])
+    want, got = train(Tokens(), ids, metrics=BY_NAME), train(Tokens(), named, metrics=BY_NAME)
+    for column in ("loss", *(f"val_{name}" for name in BY_NAME)):
+        assert got.history[column] == want.history[column]
+    assert got.classes == sorted(NAMES)
+    labels = hl.predict(got, X, labels=True)
+    np.testing.assert_array_equal(labels, np.sort(NAMES)[hl.predict(want, X, labels=True)])
+    got.save(tmp_path / "m.safetensors")
+    np.testing.assert_array_equal(
+        hl.load(tmp_path / "m.safetensors").predict(X, labels=True), labels
+    )
+    part = hl.DataModule.from_arrays(X[:9], named[:9]).arrays("train")[1]
+    np.testing.assert_array_equal(part, named[:9])
+
+
+@pytest.mark.parametrize("y", [Y, MASKED], ids=["all", "masked"])
+def test_names_in_another_order_mean_the_same(y) -> None:
+    data = hl.DataModule.from_arrays(X, y, classes=list(NAMES))
+    result = hl.train(Tokens(), data, quiet(max_epochs=1, lr=1e-2))
+    turned = np.where(y == -100, -100, C - 1 - y)
+    same = hl.DataModule.from_arrays(X, turned, classes=list(NAMES[::-1]))
+    assert hl.evaluate(result, same, split="train") == hl.evaluate(result, data, split="train")
+    other = hl.DataModule.from_arrays(X, turned, classes=[*NAMES[:0:-1], "none"])
+    with pytest.raises(
+        hl.DataError, match=r"classes must be those of training, .*got 'none' in row"
+    ):
+        hl.evaluate(result, other, split="train")
+
+
+def test_names_that_are_none() -> None:
+    with pytest.raises(hl.DataError, match="y: some targets must count, got None alone"):
+        hl.DataModule.from_arrays(X, np.full((N, T), None))
+    with pytest.raises(hl.DataError, match="y: must be all numbers or all strings, got NoneType"):
+        hl.DataModule.from_arrays(X, np.array(["a", None] * (N // 2), dtype=object))
+    mixed = NAMES[Y].astype(object)
+    mixed[3, 2] = 7
+    with pytest.raises(hl.DataError, match="got int 7 in row 3"):
+        hl.DataModule.from_arrays(X, mixed)
+
+
 def test_metrics_beside_a_training_step() -> None:
     class Own(Tokens):
         def training_step(self, batch):

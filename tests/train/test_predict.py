@@ -182,6 +182,35 @@ def test_what_forward_does_not_take_is_named_with_the_shape_of_training(model: n
             call(np.zeros((4, 5), np.float32))
 
 
+@pytest.mark.parametrize(
+    ("make", "x", "other"),
+    [
+        (
+            lambda: nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 3)),
+            np.ones((20, 7), int),
+            (20, 5),
+        ),
+        (lambda: nn.Linear(4, 3), np.ones((20, 7, 4)), (20, 5, 4)),
+    ],
+    ids=["ids", "vectors"],
+)
+def test_a_file_of_sequences_says_how_other_lengths_are_predicted(make, x, other, tmp_path) -> None:
+    model = make()
+    hl.train(model, (x, np.ones((20, 7), int)), quiet(max_epochs=1)).save(
+        tmp_path / "m.safetensors"
+    )
+    loaded, shorter = hl.load(tmp_path / "m.safetensors"), np.ones(other, x.dtype)
+    with pytest.raises(
+        hl.ShapeError, match=r"load_state_dict\(loaded.state_dict\(\)\), and predict"
+    ):
+        hl.predict(loaded, shorter)
+    again = make()
+    again.load_state_dict(loaded.state_dict())
+    np.testing.assert_array_equal(hl.predict(again, shorter), hl.predict(model, shorter))
+    with pytest.raises(hl.ShapeError, match=r"as in training, got \(20,\)$"):
+        hl.predict(loaded, np.ones(20, x.dtype))
+
+
 def test_lengths_that_differ() -> None:
     class Both(nn.Module):
         def forward(self, x: Any, table: Any) -> Any:

@@ -91,6 +91,12 @@ def test_summary_has_output_shapes(capsys) -> None:
     ]
 
 
+def test_the_summary_beside_a_loss_module_has_the_models_shapes(capsys) -> None:
+    data = hl.DataModule.from_arrays(X, Y, batch_size=30)
+    text = said(capsys, nn.Linear(6, 3), data, loss=nn.CrossEntropyLoss())
+    assert "(model)  Linear  (30, 3)  weight (3, 6)" in text
+
+
 def of_first(output, target):
     return nn.functional.cross_entropy(output[0], target)
 

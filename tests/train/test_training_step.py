@@ -1,5 +1,7 @@
 """training_step as people write it: its arguments, what it logs, metrics beside it."""
 
+import warnings
+
 import hotloop as hl
 import numpy as np
 import pytest
@@ -66,6 +68,54 @@ def test_weights_are_the_third() -> None:
 
     data = hl.DataModule.from_arrays(X, Y, sample_weight=W, batch_size=90)
     assert np.isfinite(hl.train(stepping(step), data, exact(max_epochs=1)).history["loss"][0])
+
+
+def test_too_few_names_for_a_batch_are_told_what_it_has() -> None:
+    data = hl.DataModule.from_arrays(X, Y, sample_weight=W)
+    with pytest.raises(ValueError, match="too many values to unpack") as held:
+        hl.train(stepping(unpacked), data, exact(max_epochs=1))
+    assert held.value.__notes__ == ["training_step: batch has 'x', 'y', 'weight', in this order"]
+
+
+def test_sample_weights_that_the_loss_leaves_out_are_told_of() -> None:
+    data = hl.DataModule.from_arrays(X, Y, sample_weight=W, batch_size=90)
+    with pytest.warns(hl.ModelWarning, match=r"loss does not depend on batch\['weight'\]"):
+        hl.train(stepping(by_name), data, exact(max_epochs=1))
+
+    def weighed(self, batch):
+        losses = F.cross_entropy(self(batch["x"]), batch["y"], reduction="none")
+        return (losses * batch["weight"]).sum() / batch["weight"].sum()
+
+    own, plain = stepping(weighed), Base()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        hl.train(own, data, exact(max_epochs=1))
+    hl.train(plain, data, exact(max_epochs=1))
+    np.testing.assert_allclose(
+        weights(own)["body.weight"], weights(plain)["body.weight"], atol=1e-7
+    )
+
+
+class Tagger(nn.Module):
+    """Classes in the last dim, of which the loss outside of the model gets them in dim 1."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 3))
+
+    def forward(self, x):
+        return self.body(x)
+
+    def training_step(self, batch):
+        return nn.CrossEntropyLoss()(self(batch["x"]).movedim(-1, 1), batch["y"])
+
+
+def test_a_loss_that_is_no_part_of_the_model_is_not_its_output() -> None:
+    """Both are outermost modules; labels are read from what the model returned."""
+    ids = np.random.default_rng(0).integers(0, 3, (90, 7))
+    result = hl.train(Tagger(), (ids, ids), exact(max_epochs=1, metrics=[]))
+    labels = hl.predict(result, ids, labels=True, loss="cross_entropy")
+    np.testing.assert_array_equal(labels, hl.predict(result, ids).argmax(-1))
 
 
 @pytest.mark.parametrize(

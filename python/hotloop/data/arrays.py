@@ -20,6 +20,7 @@ from hotloop.errors import ConfigError, DataError
 __all__ = [
     "DTYPES",
     "check_keys",
+    "check_numbers",
     "column_names",
     "graph_dtype",
     "is_arraylike",
@@ -73,10 +74,10 @@ def to_array(value: Any, name: str) -> Array:
         If it is not an array of numbers, or holds numbers that no dtype of the core holds.
     """
     raw = read_raw(value, name)
-    if raw.dtype.name == "bfloat16":  # of ml_dtypes, whose kind is "V"
-        raw = raw.astype(np.float32)
-    if raw.dtype.kind not in _NUMBERS:
+    if not _holds_numbers(raw):
         _refuse_dtype(raw, name)
+    if raw.dtype.name == "bfloat16":
+        raw = raw.astype(np.float32)
     if raw.ndim == 0:
         raise DataError(f"{name}: an array with one row per sample is needed, got {show(value)}")
     return np.require(raw, _known_dtype(raw, name), ["C_CONTIGUOUS", "ALIGNED"])
@@ -257,12 +258,10 @@ def _read_frame(frame: Any, name: str) -> Array:
         return whole
     names = column_names(frame) or ()
     columns = []
-    for i, column in enumerate(names):
+    for i in range(len(names)):
         series = frame.iloc[:, i] if hasattr(frame, "iloc") else frame.get_columns()[i]
-        values = _read_series(series)
-        if values.dtype.kind not in _NUMBERS:
-            _refuse_dtype(values, f"{name}: column {column!r}")
-        columns.append(values)
+        columns.append(_read_series(series))
+    check_numbers([(c, f"{name}: column {c!r}", a) for c, a in zip(names, columns)], name)
     return np.stack(columns, axis=1)
 
 
@@ -303,6 +302,45 @@ def _refuse_outside(raw: Array, outside: Array, name: str, why: str) -> None:
         )
 
 
+def check_numbers(columns: Sequence[tuple[str, str, Array]], name: str) -> None:
+    """Refuses columns that hold something else than numbers, all of them at once.
+
+    Parameters
+    ----------
+    columns : sequence of (str, str, ndarray)
+        Each column's name, its label in a message of its own, and its values.
+    name : str
+        What they are columns of, for messages.
+
+    Raises
+    ------
+    DataError
+    """
+    refused = [column for column in columns if not _holds_numbers(column[2])]
+    if len(refused) == 1:
+        _refuse_dtype(refused[0][2], refused[0][1])
+    if refused:
+        named = ", ".join(f"{column!r} ({_find_other(raw)[1]})" for column, _, raw in refused)
+        raise DataError(
+            f"{name}: all columns must hold numbers, got {named}; leave these out or encode them, "
+            "texts with pandas.get_dummies"
+        )
+
+
+def _holds_numbers(raw: Array) -> bool:
+    return raw.dtype.kind in _NUMBERS or raw.dtype.name == "bfloat16"  # ml_dtypes', of kind "V"
+
+
+def _find_other(raw: Array) -> tuple[str, str]:
+    """Where the first value that is no number stands, and what it is; of objects by value."""
+    if raw.dtype.kind == "O":
+        for index, item in np.ndenumerate(raw):
+            if not isinstance(item, (bool, int, float, np.number, np.bool_)):
+                return ", ".join(str(i) for i in index), f"{type(item).__name__} {show(item)}"
+    is_text = raw.dtype.kind in "UST" and raw.size
+    return "", f"{raw.dtype}, {show(raw.flat[0])}" if is_text else str(raw.dtype)
+
+
 def _refuse_dtype(raw: Array, name: str) -> NoReturn:
     kind = raw.dtype.kind
     what = f"{name}: must hold numbers, got dtype {raw.dtype}"
@@ -310,11 +348,9 @@ def _refuse_dtype(raw: Array, name: str) -> NoReturn:
         raise DataError(f"{what}; {_FIXES.get(kind, 'convert it to float32')}")
     if raw.ndim == 0:
         raise DataError(f"{name}: an array is needed, got {show(raw.item())}")
-    for index, item in np.ndenumerate(raw):
-        if not isinstance(item, (bool, int, float, np.number, np.bool_)):
-            where = ", ".join(str(i) for i in index)
-            raise DataError(
-                f"{what}: the value at [{where}] is {type(item).__name__} {show(item)}; drop or "
-                "encode what is not a number"
-            )
+    where, found = _find_other(raw)
+    if where:
+        raise DataError(
+            f"{what}: the value at [{where}] is {found}; drop or encode what is not a number"
+        )
     raise DataError(f"{what}; convert it with .astype(np.float32)")

@@ -19,10 +19,20 @@ from hotloop import _core
 from hotloop.data.split import Field
 from hotloop.errors import DataError
 
-__all__ = ["blocks", "check_labels", "check_values", "check_weights", "place", "watched"]
+__all__ = [
+    "are_in_range",
+    "blocks",
+    "check_labels",
+    "check_values",
+    "check_weights",
+    "place",
+    "report",
+    "watched",
+]
 
 _BLOCK = 2**20  # elements that are looked at at a time
 _LARGEST = float(np.finfo(np.float32).max)
+_MOST_NAMED = 10  # columns in a message
 
 
 Look: TypeAlias = Callable[[str, int, int], None]
@@ -47,6 +57,21 @@ def watched(look: Look) -> Iterator[None]:
         _look.reset(token)
 
 
+def report(what: str, done: int, total: int) -> None:
+    """Tells who watches how far a look is.
+
+    Parameters
+    ----------
+    what : str
+        "checking X".
+    done, total : int
+        Bytes.
+    """
+    look = _look.get()
+    if look is not None:
+        look(what, done, total)
+
+
 def blocks(
     field: Field, rows: npt.NDArray[np.int64] | None, what: str
 ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[Any]]]:
@@ -61,13 +86,13 @@ def blocks(
     what : str
         Before the array's name, for who watches: "checking".
     """
-    array, look = field.array, _look.get()
+    array = field.array
     n = len(array) if rows is None else len(rows)
     step = max(1, _BLOCK // max(1, array[:1].size))
     for begin in range(0, n, step):
         end = min(begin + step, n)
-        if look is not None and begin:
-            look(f"{what} {field.label}", begin * array[:1].nbytes, n * array[:1].nbytes)
+        if begin:
+            report(f"{what} {field.label}", begin * array[:1].nbytes, n * array[:1].nbytes)
         if rows is None:
             yield np.arange(begin, end), array[begin:end]
         else:
@@ -107,6 +132,7 @@ def check_values(field: Field, rows: npt.NDArray[np.int64] | None) -> bool:
         return True
     first: tuple[str, float] | None = None
     n_values = n_rows = 0
+    in_column = np.zeros(array.shape[1] if array.ndim == 2 else 0, np.bool_)
     for numbers, values in blocks(field, rows, "checking"):
         bad = ~(np.abs(values) <= _LARGEST) if is_float64 else ~np.isfinite(values)
         if not bad.any():
@@ -117,10 +143,13 @@ def check_values(field: Field, rows: npt.NDArray[np.int64] | None) -> bool:
             first = where, float(values[index])
         n_values += int(bad.sum())
         n_rows += int(bad.reshape(len(bad), -1).any(axis=1).sum())
+        if array.ndim == 2:
+            in_column |= bad.any(axis=0)
     if first is None:
         return False  # they are in rows of another split
     where, value = first
-    more = f" ({n_values:,} such values in {n_rows:,} rows)" if n_values > 1 else ""
+    more = f" ({n_values:,} such values in {n_rows:,} rows" if n_values > 1 else ""
+    more += f"{_named(field, np.flatnonzero(in_column))})" if more else ""
     if np.isfinite(value):
         raise DataError(
             f"{field.label}: values must fit float32 (up to {_LARGEST:.3g}), got {value:g} in "
@@ -130,6 +159,15 @@ def check_values(field: Field, rows: npt.NDArray[np.int64] | None) -> bool:
         f"{field.label}: must be finite, got {value} in {where}{more}; drop or fill these rows, or "
         "write allow_nonfinite=True to train on them"
     )
+
+
+def _named(field: Field, columns: npt.NDArray[np.int64]) -> str:
+    """The columns of such values, where they are several: `` of columns 'age', 'size'``."""
+    if len(columns) < 2:
+        return ""
+    names = [repr(field.columns[i]) if field.columns else str(i) for i in columns[:_MOST_NAMED]]
+    more = f" and {len(columns) - len(names):,} more" if len(columns) > len(names) else ""
+    return f" of columns {', '.join(names)}{more}"
 
 
 def _exceeds(array: npt.NDArray[Any]) -> bool:
@@ -157,6 +195,14 @@ def check_weights(field: Field, rows: npt.NDArray[np.int64] | None, split: str) 
         raise DataError(f"{field.label}: all weights of the {split} rows are 0; give some a weight")
 
 
+def are_in_range(field: Field, low: int, high: int) -> bool:
+    """Whether all integers of an array, of whatever split, are in [low, high)."""
+    return all(
+        _core.check_range(values, low, high) is None
+        for _, values in blocks(field, None, "checking")
+    )
+
+
 def check_labels(
     field: Field,
     rows: npt.NDArray[np.int64] | None,
@@ -173,7 +219,7 @@ def check_labels(
     array = field.array
     if array.dtype.kind == "b" and n_classes >= 2:
         return
-    if array.dtype.kind != "b" and _core.check_range(array, 0, n_classes) is None:
+    if array.dtype.kind != "b" and are_in_range(field, 0, n_classes):
         return
     for numbers, values in blocks(field, rows, "checking"):
         bad = ((values < 0) | (values >= n_classes)) & (values != ignored)

@@ -19,7 +19,7 @@ from hotloop.base.messages import warn
 from hotloop.base.rules import either, flag, reject, whole
 from hotloop.base.suggest import name_missing
 from hotloop.data.arrays import pick_columns
-from hotloop.data.checks import check_labels, check_values, check_weights
+from hotloop.data.checks import blocks, check_labels, check_values, check_weights
 from hotloop.data.described import describe_all, describe_line
 from hotloop.data.options import read_classes, read_standardize, refuse_options
 from hotloop.data.partition import divide_rows, read_groups
@@ -174,9 +174,9 @@ class DataModule:
         y : array_like, optional
             ``(N,)`` integers, bools or strings: classes; integers are ids from 0, strings are
             numbered in sorted order and kept as names. Floats of any shape: values. A 2-d array
-            of 0 and 1: one yes-or-no question per column. Other integers ``(N, ...)``: a class id
-            at each position, -100 where none counts. A dict or tuple of arrays: several targets,
-            each of a kind of its own.
+            of 0 and 1: one yes-or-no question per column. Other integers and strings ``(N, ...)``:
+            a class at each position, -100 or None where none counts. A dict or tuple of arrays:
+            several targets, each of a kind of its own.
         val, test : float, int, tuple or array, optional
             A fraction of all rows, a number of rows, row numbers, a mask, or data of its own:
             ``(X, y)`` or ``(X, y, weight)``. None, 0 and 0.0: no such split.
@@ -571,9 +571,11 @@ class DataModule:
         if known is None or known.n_classes is None:
             kind = self.target_kind if known is None else known.kind
             raise ConfigError(f"class_counts: needs class targets, got {kind} targets")
-        ids, rows = self._field("train", target).array, self._splits["train"].rows
-        ids = (ids if rows is None else ids[rows]).reshape(-1).astype(np.int64)
-        counts = np.bincount(ids[ids >= 0], minlength=known.n_classes)
+        counts = np.zeros(known.n_classes, np.int64)
+        field, rows = self._field("train", target), self._splits["train"].rows
+        for _, values in blocks(field, rows, "counting the classes of"):
+            ids = values[values >= 0].astype(np.int64)
+            counts += np.bincount(ids, minlength=known.n_classes)
         return [int(count) for count in counts]
 
     def example_inputs(self) -> list[tuple[str, tuple[int, ...]]]:

@@ -14,6 +14,7 @@ from hotloop.base.rules import show
 from hotloop.base.suggest import closest, name_missing
 from hotloop.data.arrays import (
     check_keys,
+    check_numbers,
     column_names,
     graph_dtype,
     is_arraylike,
@@ -134,13 +135,21 @@ def _read_inputs(X: Any, prefix: str, standardize: bool | frozenset[str]) -> lis
         parts = [("x", label, X)]
     if not parts:
         raise DataError(f"{label}: has no arrays, got {show(X)}")
-    return [_read_input(*part, standardize) for part in parts]
+    columns = [(name, own, _read_column(value, own), value) for name, own, value in parts]
+    check_numbers([(name.removeprefix("x."), own, raw) for name, own, raw, _ in columns], label)
+    return [_read_input(*column, standardize) for column in columns]
 
 
-def _read_input(name: str, label: str, value: Any, standardize: bool | frozenset[str]) -> Field:
+def _read_column(value: Any, label: str) -> npt.NDArray[Any]:
     if isinstance(value, (tuple, Mapping)):
         raise DataError(f"{label}: must be an array, got {type(value).__name__} {show(value)}")
-    array = to_array(value, label)
+    return read_raw(value, label)
+
+
+def _read_input(
+    name: str, label: str, raw: npt.NDArray[Any], value: Any, standardize: bool | frozenset[str]
+) -> Field:
+    array = to_array(raw, label)
     if len(array) == 0:
         raise DataError(f"{label}: has no rows, got shape {array.shape}")
     if array.size == 0:

@@ -1,7 +1,8 @@
 """Targets: the kind of y decides the loss.
 
 Integers, bools and strings are classes, floats are values, a matrix of 0 and 1 has one yes-or-no
-question per column. Integers and bools of more dims are a class at each position (token, pixel).
+question per column. Integers, bools and strings of more dims are a class at each position (token,
+pixel).
 A dict or tuple of arrays is several targets, each of a kind of its own.
 """
 
@@ -134,7 +135,8 @@ def read_targets(y: Any, label: str, like: Targets | None = None) -> Targets:
     y : array_like
         ``(N,)`` or ``(N, 1)`` integers, bools or strings: classes. ``(N, K)`` of 0 and 1: a
         yes-or-no question per column. Other integers and bools of more dims: a class id at each
-        position, -100 where there is none. Floats: values.
+        position, -100 where there is none; strings: a class at each, None where there is none.
+        Floats: values.
     label : str
         For messages.
     like : Targets, optional
@@ -148,7 +150,16 @@ def read_targets(y: Any, label: str, like: Targets | None = None) -> Targets:
     names = column_names(y)
     if names is not None and len(names) == 1:
         y = y[names[0]]  # texts too: a frame's columns are read as numbers
-    raw = read_raw(y, label)
+    try:
+        raw = read_raw(y, label)
+    except DataError as error:
+        if names is None or len(names) == 1:
+            raise
+        raise DataError(
+            f"{label}: each column of names is a target of its own, got the columns "
+            f"{', '.join(names)}; give them as a dict {{{names[0]!r}: frame[{names[0]!r}], ...}}, "
+            "and outputs of these names"
+        ) from error
     if raw.ndim == 0:
         raise DataError(f"{label}: must have one target per row, got {show(y)}")
     if raw.dtype.kind in "OUST":
@@ -257,32 +268,35 @@ def _read_names(raw: Array, label: str, like: Targets | None) -> Targets:
             return _read_numbers(raw.astype(np.bool_), label, like)
         if kinds and all(issubclass(kind, (int, np.integer)) for kind in kinds):
             return _read_numbers(to_array(raw.tolist(), label), label, like)
-        for row, item in enumerate(raw.flat):
-            if not isinstance(item, str):
+        for index, item in np.ndenumerate(raw):
+            if not isinstance(item, str) and (item is not None or raw.ndim == 1):
                 raise DataError(
                     f"{label}: must be all numbers or all strings, got {type(item).__name__} "
-                    f"{show(item)} in row {row}"
+                    f"{show(item)} in row {index[0]}"
                 )
-    if raw.ndim != 1:
-        raise DataError(f"{label}: names must be one per row, got shape {raw.shape}")
     if raw.dtype.kind == "S":
         raw = np.char.decode(raw, "utf-8")
     elif raw.dtype.kind == "T":
         raw = raw.astype(np.object_)
-    names, ids = np.unique(raw, return_inverse=True)
+    counts = raw != None  # noqa: E711 -- by element; a position without a name counts nothing
+    if not counts.any():
+        raise DataError(f"{label}: some targets must count, got None alone")
+    names, found = np.unique(raw[counts], return_inverse=True)
     classes = [str(name) for name in names]
-    ids = ids.reshape(-1).astype(np.int64)
+    ids = np.full(raw.shape, IGNORED, np.int64)
+    ids[counts] = found.reshape(-1)
     if like is not None and like.classes is not None:
         known = {name: i for i, name in enumerate(like.classes)}
         for i, name in enumerate(classes):
             if name not in known:
+                row = int(np.argwhere(ids == i)[0, 0])
                 raise DataError(
                     f"{label}: classes must be those of training, {show(like.classes)}, got "
-                    f"{name!r} in row {int(np.argmax(ids == i))}"
+                    f"{name!r} in row {row}"
                 )
         table = np.array([known[name] for name in classes], dtype=np.int64)
-        ids, classes = table[ids], like.classes
-    return Targets(ids, "class", "int64", classes, len(classes))
+        ids[counts], classes = table[ids[counts]], like.classes
+    return Targets(ids, "class", "int64", classes, len(classes), not counts.all())
 
 
 # ---- of a whole data module
@@ -355,12 +369,14 @@ def _renumber(
     field: Field, rows: npt.NDArray[np.int64] | None, old: Sequence[Any], new: Sequence[Any]
 ) -> Field:
     number = {name: i for i, name in enumerate(new)}
-    array = np.array([number.get(name, -1) for name in old], np.int64)[field.array.astype(np.int64)]
+    ids = field.array.astype(np.int64)
+    table = np.array([number.get(name, -1) for name in old], np.int64)
+    array = np.where(ids == IGNORED, IGNORED, table[np.maximum(ids, 0)])
     rows = np.arange(len(array)) if rows is None else rows
-    invalid = (array[rows] < 0).reshape(len(rows), -1).any(1)
+    invalid = (array[rows] == -1).reshape(len(rows), -1).any(1)
     if invalid.any():
         row = int(rows[int(np.argmax(invalid))])
-        first = np.asarray(field.array[row]).reshape(-1)[int(np.argmin(array[row]))]
+        first = np.asarray(field.array[row]).reshape(-1)[int(np.argmax(array[row] == -1))]
         raise DataError(
             f"{field.label}: classes must be those of training, {show(list(new))}, got "
             f"{old[int(first)]!r} in row {row}"

@@ -89,6 +89,13 @@ class Tensor(Value):
     def __iter__(self) -> Iterator[Tensor]:
         if not self.ndim:
             raise TraceError("iteration: must be over a tensor with dims, got a scalar")
+        if self.trace.is_of_batch(self):
+            raise TraceError(
+                "iteration: must not be over a batch, whose rows are computed together (a loop, "
+                f"or `a, b = x`), got one of shape {self.shape}; leave the loop out, write "
+                "x.unbind(1) for columns, or give several inputs as a tuple X, which is "
+                "forward(self, a, b)"
+            )
         return iter(views.unbind(self, 0))
 
     def __getitem__(self, key: Any) -> Tensor:

@@ -19,7 +19,7 @@ import math
 import pickle
 import random
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, TypeVar
 
@@ -111,8 +111,9 @@ class Trace:
         Name to schedule of each :func:`hotloop.scalar` that forward used.
     logged : dict
         Name to value of each number that a module logged.
-    output_shapes : dict of str to str
-        Path of each module that ran to the shapes of what it returned last.
+    output_shapes : dict of int to str
+        ``id`` of each module that ran to the shapes of what it returned last. Modules are told
+        apart by identity: one that is no part of the model, as a loss, has the path ``""`` too.
     reads_mode : bool
         Whether forward, in evaluation, asked a module for its mode that would train otherwise.
     stores : dict or None
@@ -138,7 +139,7 @@ class Trace:
         self.scalars: dict[str, Any] = {}
         self._fixed = numbers
         self.logged: dict[str, Any] = {}
-        self.output_shapes: dict[str, str] = {}
+        self.output_shapes: dict[int, str] = {}
         self.reads_mode = False
         self.stores: dict[str, tuple[str, int]] | None = None
         self._leaf_for = leaf_for
@@ -150,7 +151,8 @@ class Trace:
         self._streams: dict[str, int] = {}
         self._control: int | None = None
         self._scope: list[str] = []
-        self._watched: dict[str, dict[str, Any]] = {}
+        self._watched: dict[int, list[Any]] = {}
+        self._batch: set[int] = set()
         self._detached = 0
         self._tokens: list[Any] = []
         self._contents: list[tuple[str, int, object]] = []
@@ -272,6 +274,16 @@ class Trace:
         n = self._streams[base] = self._streams.get(base, -1) + 1
         return f"{base}.{n}"
 
+    # ---- the batch
+
+    def note_batch(self, tensors: Iterable[Tensor]) -> None:
+        """Notes what has a row for each sample, before the model sees it."""
+        self._batch.update(tensor.id_in(self) for tensor in tensors)
+
+    def is_of_batch(self, tensor: Tensor) -> bool:
+        """Whether a tensor is one that :meth:`note_batch` was given."""
+        return tensor.id_in(self) in self._batch
+
     # ---- scope and gradient
 
     @contextlib.contextmanager
@@ -285,16 +297,16 @@ class Trace:
             self._scope.pop()
             self.graph.scope((self._scope[-1] if self._scope else "") or None)
 
-    def watch(self, path: str, into: dict[str, Any]) -> None:
-        """Puts what the module at ``path`` returns into ``into[path]``."""
-        self._watched[path] = into
+    def watch(self, module: object) -> list[Any]:
+        """A list that gets what the module returns, each time it runs in this trace."""
+        return self._watched.setdefault(id(module), [])
 
-    def saw(self, path: str, result: Any) -> None:
-        """Notes what the module at ``path`` returned."""
+    def saw(self, module: object, result: Any) -> None:
+        """Notes what a module returned."""
         leaves = [leaf for leaf in flatten(result)[0] if isinstance(leaf, Tensor)]
-        self.output_shapes[path] = ", ".join(str(leaf.shape) for leaf in leaves)
-        if path in self._watched:
-            self._watched[path][path] = result
+        self.output_shapes[id(module)] = ", ".join(str(leaf.shape) for leaf in leaves)
+        if id(module) in self._watched:
+            self._watched[id(module)].append(result)
 
     @property
     def path(self) -> str:

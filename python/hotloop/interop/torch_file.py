@@ -15,6 +15,7 @@ import os
 import pickletools
 import struct
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO, NamedTuple, TypeAlias
@@ -359,6 +360,14 @@ def _read_chain(path: str, file: BinaryIO) -> Any:
     return _with_arrays(found, read)
 
 
+# What a damaged file may lead to: zipfile has a RuntimeError for an encrypted entry, and one for a
+# method of compression that it does not know; sizes may be beyond any array's.
+_UNREADABLE = (
+    OSError, EOFError, RuntimeError, ValueError, OverflowError, struct.error, zipfile.BadZipFile,
+    zlib.error,
+)  # fmt: skip
+
+
 def read_torch_file(path: str | os.PathLike[str]) -> Any:
     """What ``torch.save`` wrote, with arrays in place of tensors; nothing in it is executed.
 
@@ -390,7 +399,7 @@ def read_torch_file(path: str | os.PathLike[str]) -> Any:
         raise
     except FileNotFoundError:
         raise CheckpointError(f"{name}: there is no such file") from None
-    except (OSError, zipfile.BadZipFile, EOFError, struct.error, RecursionError) as error:
+    except _UNREADABLE as error:
         raise CheckpointError(f"{name}: cannot be read: {error}") from error
 
 

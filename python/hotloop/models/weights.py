@@ -58,8 +58,9 @@ def load_weights(
         state |= {k: v for k, v in model.state_dict().items() if k.startswith(own)}
     try:
         model.load_state_dict(state)
-    except ShapeError as error:
+    except (ConfigError, ShapeError) as error:
         if f" {own}" in str(error):
-            raise ShapeError(f"{error}; replace_head=True keeps the head of {head} new") from None
+            text = f"{error}; replace_head=True keeps the head of {head} new"
+            raise type(error)(text) from None
         raise
     return model

@@ -531,6 +531,10 @@ class FrozenBatchNorm2d(Module):
             input, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
         )
 
+    def before_load(self, state: dict[str, Any], prefix: str) -> None:
+        """Of a batch norm's values, all but the count of batches, which it does not have."""
+        state.pop(f"{prefix}num_batches_tracked", None)
+
     def extra_repr(self) -> str:
         return f"{self.weight.shape[0]}, eps={self.eps}"
 

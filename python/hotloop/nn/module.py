@@ -71,10 +71,10 @@ class Module(Refused):
         raise TraceError(f"{type(self).__name__}: must define forward(self, ...), found none")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        trace, path = tracing.active(), self.path
+        trace = tracing.active()
         if trace is None:
             return self._predict(args, kwargs)
-        with trace.scope(path):
+        with trace.scope(self.path):
             try:
                 result = self.forward(*args, **kwargs)
             except HotloopError as error:
@@ -88,7 +88,7 @@ class Module(Refused):
             except (AttributeError, TypeError) as error:
                 explain(self, args, kwargs, error)
                 raise
-        trace.saw(path, result)
+        trace.saw(self, result)
         return result
 
     def _predict(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -686,6 +686,11 @@ class Module(Refused):
             While the model is being trained, which would overwrite what is loaded.
         """
         return load_state(self, state_dict, strict, strip_prefix)
+
+    def before_load(self, state: dict[str, Any], prefix: str) -> None:
+        """Called before ``load_state_dict`` looks at names: layers that others save with more or
+        fewer values bring what they find under ``prefix`` into their own form here.
+        """
 
     def after_load(self) -> None:
         """Called after ``load_state_dict``; lazy layers learn their sizes here."""

@@ -74,6 +74,12 @@ class ChannelNorm(Module):
             shapes = " or ".join(f"(N, {self.num_features}{shape})" for shape in self.shapes)
             raise ShapeError(f"input must be {shapes}, got input of shape {tuple(input.shape)}")
 
+    def before_load(self, state: dict[str, Any], prefix: str) -> None:
+        """Files of torch before 0.4.1 have no count of batches: it stays as it is."""
+        count = self._buffers.get("num_batches_tracked")
+        if count is not None and f"{prefix}running_mean" in state:
+            state.setdefault(f"{prefix}num_batches_tracked", count)
+
     def extra_repr(self) -> str:
         return (
             f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, "

@@ -43,6 +43,9 @@ def load_state(
     _check_state(state_dict)
     if strip_prefix:
         state_dict = {str(k).removeprefix(strip_prefix): v for k, v in state_dict.items()}
+    state_dict = dict(state_dict)
+    for path, module in model.named_modules(remove_duplicate=False):
+        module.before_load(state_dict, f"{path}." if path else "")
     own = dict(state_items(model))
     missing = [key for key in own if key not in state_dict]
     unexpected = [

@@ -200,19 +200,20 @@ def trace_forward(
                     mean, std = values[known.fields[i][0]]
                     tensor = (tensor - trace.const(mean)) / trace.const(std)
         tensors.append(tensor)
+    trace.note_batch(tensors)
     x = unflatten(tensors, spec)
-    seen: dict[str, Any] = {}
+    seen: list[Any] = []
     if path is not None:
         try:
-            model.get_submodule(path)
+            module = model.get_submodule(path)
         except AttributeError as error:
             raise ConfigError(f"outputs: must be a module's path, got {path!r}: {error}") from None
-        trace.watch(path, seen)
+        seen = trace.watch(module)
     result = model(*x) if isinstance(x, tuple) else model(x)
     if path is not None:
-        if path not in seen:
+        if not seen:
             raise ConfigError(f"outputs: module {path!r} did not run in forward")
-        result = seen[path]
+        result = seen[-1]
     elif known is not None:
         result = scale_of(known).undo(result)
     check_output(model, result)

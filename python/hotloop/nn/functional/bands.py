@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from hotloop.graph.build import add_node, lift
+from hotloop.graph.build import add_node
 from hotloop.graph.value import Tensor
 
 Band = Sequence[Mapping[int, float]]  # by output: the inputs that it reads, and their weights
 
 
-def _pack(band: Band) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+def _pack(band: Band) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """The first input of each output, and the weights of as many neighbours as the widest has."""
     starts = [min(row, default=0) for row in band]
     taps = max(max(row, default=0) - start + 1 for row, start in zip(band, starts))
@@ -21,7 +21,7 @@ def _pack(band: Band) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     for j, (row, start) in enumerate(zip(band, starts)):
         for at, weight in row.items():
             weights[j, at - start] = weight
-    return np.asarray(starts, np.int64), weights.astype(np.float32).ravel()
+    return np.asarray(starts, np.int64), weights.ravel()
 
 
 def apply_band(x: Tensor, dim: int, band: Band) -> Tensor:
@@ -30,5 +30,8 @@ def apply_band(x: Tensor, dim: int, band: Band) -> Tensor:
     for j, row in enumerate(band):
         for at, weight in row.items():
             turned[at][j] = weight
-    tables = [lift(table, what="resample") for table in (*_pack(band), *_pack(turned))]
+    dtype = "float64" if x.dtype == "float64" else "float32"  # of the weights
+    tables = []
+    for starts, weights in (_pack(band), _pack(turned)):
+        tables += [x.trace.const(starts), x.trace.const(weights, dtype)]
     return add_node("resample", x, *tables, axis=dim)

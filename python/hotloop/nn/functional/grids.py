@@ -57,7 +57,7 @@ def affine_grid(theta: Operand, size: Sequence[int], align_corners: bool | None 
         places = np.linspace(-1.0, 1.0, length) if length > 1 else np.zeros(1)
         axes.append(places if align_corners else places * ((length - 1) / length))
     grid = np.meshgrid(*axes, indexing="ij")[::-1]
-    base = np.stack([*grid, np.ones_like(grid[0])], -1).reshape(-1, n + 1).astype(np.float32)
+    base = np.stack([*grid, np.ones_like(grid[0])], -1).reshape(-1, n + 1)
     placed = matmul(cast(lift(base, what="affine_grid"), maps.dtype), views.transpose(maps, 1, 2))
     return views.reshape(placed, (sizes[0], *sizes[2:], n))
 

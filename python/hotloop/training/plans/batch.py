@@ -77,7 +77,13 @@ def call_step(step: Callable[..., Any], batch: dict[str, Any]) -> Any:
             signature.bind(*args[:n])
         except TypeError:
             continue
-        return step(*args[:n])
+        try:
+            return step(*args[:n])
+        except ValueError as error:
+            if "to unpack" in str(error):  # of the batch, or of something else in the step
+                named = ", ".join(repr(name) for name in batch)
+                error.add_note(f"training_step: batch has {named}, in this order")
+            raise
     raise ConfigError(
         "training_step: must be training_step(self, batch) or training_step(self, batch, "
         f"batch_idx), got the arguments {signature}"

@@ -96,7 +96,19 @@ class Inputs:
             if array.shape[1:] != shape
         ]
         if self._unlike and must_match:
-            raise ShapeError(f"{self._what}: {self._unlike[0]}")
+            raise ShapeError(f"{self._what}: {self._unlike[0]}{self._advice()}")
+
+    def _advice(self) -> str:
+        """What to write for sequences or images of other sizes, which a module may take."""
+        for array, (_, dtype, shape) in zip(self.arrays, self._fields):
+            is_sized = len(shape) > 1 or dtype == "int64"
+            if array.shape[1:] != shape and array.ndim == len(shape) + 1 and is_sized:
+                return (
+                    "; a file has what was recorded for that shape, and its module may take "
+                    "others: build it again, module.load_state_dict(loaded.state_dict()), and "
+                    "predict with it, or pad the input"
+                )
+        return ""
 
     def _check_lengths(self) -> None:
         lengths = [len(array) for array in self.arrays]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from hotloop import _core
-from hotloop.data.checks import place
+from hotloop.data.checks import are_in_range, place, report
 from hotloop.errors import DataError
 from hotloop.training.plans.runtime import Runtime
 
@@ -40,6 +40,15 @@ class _Lookup(NamedTuple):
     scope: str
     nodes: list[dict[str, Any]]
     leaves: list[dict[str, Any]]
+
+    @property
+    def datasets(self) -> list[int]:
+        """Numbers of the fields that it is made of."""
+        return [leaf["index"] for leaf in self.leaves if leaf["kind"] == "dataset"]
+
+
+def _labels(fields: list[Field]) -> str:
+    return " and ".join(field.label for field in fields)
 
 
 def check_lookups(
@@ -65,10 +74,9 @@ def check_lookups(
         With the input, row, value, and what is allowed.
     """
     for lookup in _find_lookups(graph):
-        datasets = [leaf["index"] for leaf in lookup.leaves if leaf["kind"] == "dataset"]
-        fields = [split.fields[i] for i in datasets]
+        fields = [split.fields[i] for i in lookup.datasets]
         is_plain = len(fields) == 1 and _is_plain(lookup, fields[0])
-        if is_plain and _core.check_range(fields[0].array, 0, lookup.limit) is None:
+        if is_plain and are_in_range(fields[0], 0, lookup.limit):
             continue
         found = _first_bad(runtime, graph, lookup, split, rows, alone=alone)
         if found is not None:
@@ -157,10 +165,15 @@ def _search(plan: _core.Plan, lookup: _Lookup, split: Split, rows: int) -> tuple
         at = _core.check_range(values, 0, lookup.limit)
         return None if at is None else int(values[at])
 
+    fields = [split.fields[i] for i in lookup.datasets]
+    what = f"checking the indices that forward makes of {_labels(fields)}"
+    row_bytes = sum(field.array[:1].nbytes for field in fields)
     numbers = np.arange(split.n) if split.rows is None else split.rows
     for begin in range(0, split.n, rows):
         first = min(begin, split.n - rows)
         batch = numbers[first : first + rows]
+        if begin:
+            report(what, begin * row_bytes, split.n * row_bytes)
         if bad_value(batch) is None:
             continue
         for row in batch:
@@ -213,8 +226,7 @@ def _describe(runtime: Runtime, lookup: _Lookup, fields: list[Field], row: int, 
                 f"{field.label}: ids {rule} in {where}; renumber them from 0, or give the layer "
                 "more rows"
             )
-    labels = " and ".join(field.label for field in fields)
     return (
-        f"{table}: the index that forward computes of {labels} {rule} for row {row}; mend forward, "
-        "or give the layer more rows"
+        f"{table}: the index that forward computes of {_labels(fields)} {rule} for row {row}; mend "
+        "forward, or give the layer more rows"
     )

@@ -119,8 +119,8 @@ class Steps:
         Losses that are summed, after ``train_graph``; a single one is "loss".
     logged_names : list of str
         What training_step has logged beside the loss.
-    output_shapes : dict of str to str
-        Path of each module that ran in training to the shapes of its output, after
+    output_shapes : dict of int to str
+        ``id`` of each module that ran in training to the shapes of its output, after
         ``train_graph``.
     doubt : str
         What is probably wrong with the loss, after the first trace; empty: nothing.
@@ -141,7 +141,8 @@ class Steps:
         self.train_sums = Sums("train")
         self.no_grad: list[str] = []
         self.doubt = ""
-        self.output_shapes: dict[str, str] = {}
+        self._is_unweighted = False  # sample weights, and a training_step that leaves them out
+        self.output_shapes: dict[int, str] = {}
         self.loss_names: list[str] = []
         self.logged_names: list[str] = []
         self._transforms = data.transforms if transforms is None else transforms
@@ -196,7 +197,9 @@ class Steps:
     # ---- one batch
 
     def _batch(self, trace: Trace, split: Split, rows: int) -> dict[str, Any]:
-        return nest_fields(gather_batch(trace, split, rows, self._transforms))
+        fields = gather_batch(trace, split, rows, self._transforms)
+        trace.note_batch(fields.values())
+        return nest_fields(fields)
 
     def _make(self, batch: dict[str, Any]) -> Made:
         """The losses of a batch, by training_step or from forward's output."""
@@ -241,11 +244,10 @@ class Steps:
 
     def _make_own(self, step: Callable[[Any], Any], batch: dict[str, Any]) -> Made:
         x, *others = (flatten(batch[name])[0] for name in ("x", "y", "weight") if name in batch)
-        seen: dict[str, Any] = {}
-        x[0].trace.watch("", seen)
+        seen = x[0].trace.watch(self.runtime.model)
         made = call_step(step, batch)
-        if "" in seen and not any(self._metrics()):  # those read what forward makes of x alone
-            self._read_tasks(seen[""])
+        if seen and not any(self._metrics()):  # those read what forward makes of x alone
+            self._read_tasks(seen[-1])
         check_rows("training_step", x[0].trace, x, [leaf for part in others for leaf in part])
         values = dict(made) if isinstance(made, Mapping) else {"loss": made}
         if not values:
@@ -306,8 +308,9 @@ class Steps:
         """The training step's graph for micro-batches of ``rows`` samples."""
         layout = self.runtime.layout
 
-        def build(trace: Trace) -> tuple[dict[str, list[Terms]], list[int]]:
+        def build(trace: Trace) -> tuple[dict[str, list[Terms]], list[int], list[int]]:
             batch = self._batch(trace, split, rows)
+            weights = [batch["weight"].id_in(trace)] if "weight" in batch else []
             made = self._make(batch)
             self.output_shapes = self.output_shapes or trace.output_shapes
             self._add_losses(trace, self.train_sums, made, rows)
@@ -322,11 +325,16 @@ class Steps:
                 ]
                 for name, loss in made.losses.items()
             }
-            return terms, [trace.leaf(slot.owner).id_in(trace) for slot in layout.trainable]
+            params = [trace.leaf(slot.owner).id_in(trace) for slot in layout.trainable]
+            return terms, params, weights
 
-        graph, (named, params) = self.runtime.trace(build, training=True)
+        graph, (named, params, weights) = self.runtime.trace(build, training=True)
         self._check_reached(graph, named, params)
         terms = [term for of_loss in named.values() for term in of_loss]
+        weighted = [value for term in terms for value in term[:2] if value is not None]
+        self._is_unweighted = bool(weights) and not any(
+            graph.depends(value, weights)[0] for value in weighted
+        )
         untouched = graph.clone()
         made = graph.training_step(terms, params, self._spec(rows, total_steps, graph))
         self.no_grad = [layout.trainable[i].name for i in made["no_grad"]]
@@ -480,6 +488,21 @@ class Steps:
             more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
             listed = ", ".join(names[:_MAX_NAMES]) + more
             warn(f"parameters {listed} get no gradient: the loss does not use them", ModelWarning)
+        k = self.config.accumulate_grad_batches
+        if k > 1 and self.loss is not None and self.loss.is_sum:
+            warn(
+                f"loss: reduction='sum' in steps of {k} batches is the mean of their sums, not the "
+                "sum over all rows; write reduction='mean', which is the same however rows are "
+                "divided",
+                ModelWarning,
+            )
+        if self._is_unweighted:
+            warn(
+                "training_step: the data has sample weights, and the loss does not depend on "
+                "batch['weight']: all rows count alike; return (losses * batch['weight']).sum() / "
+                "batch['weight'].sum(), or leave sample_weight out",
+                ModelWarning,
+            )
         for name in self._compared_as_values():
             self.data.warn_of_values(name)
 

@@ -14,6 +14,7 @@ from hotloop.errors import ConfigError
 from hotloop.training.config import TrainingConfig
 from hotloop.training.config.schedule import PlateauState
 from hotloop.training.scoring.metrics import METRICS
+from hotloop.training.scoring.suggestions import find_metric
 
 __all__ = ["Monitor", "Verdict"]
 
@@ -122,19 +123,18 @@ def _known_name(field: str, name: str, known: list[str]) -> str:
         return name
     if name == "val_loss" and not any(other.startswith("val_") for other in known):
         return "loss"
+    is_validated = any(other.startswith("val_") for other in known)
     bare = name.removeprefix("val_")
+    found = find_metric(bare, METRICS)
     if f"val_{name}" in known:
         fix = f"; did you mean 'val_{name}'?"
-    elif (
-        (near := bare if bare in METRICS else closest(bare, METRICS)) is not None
-        and f"val_{near}" not in known
-        and any(k.startswith("val_") for k in known)
-        and not did_you_mean(name, known)
-    ):
-        fix = f"; add metrics=[{near!r}]"
-        fix += "" if near == bare else f" and monitor 'val_{near}'"
-    elif name != bare and not any(other.startswith("val_") for other in known):
+    elif name != bare and not is_validated:
         fix = "; there is no validation data: write val=0.2 where the data is made"
-    else:
+    elif found is None or not is_validated or (closest(name, known) and not found.is_certain):
         fix = did_you_mean(name, known)
+    elif f"val_{found.name}" in known:
+        fix = f"; did you mean 'val_{found.name}'?"
+    else:
+        fix = f"; add metrics=[{found.written}]"
+        fix += "" if name == f"val_{found.name}" else f" and monitor 'val_{found.name}'"
     raise ConfigError(f"{field}: must be one of {', '.join(known)}, got {name!r}{fix}")

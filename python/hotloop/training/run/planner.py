@@ -224,7 +224,9 @@ class Planner:
         """Whether there are smaller micro-batches to try; frees the plan that did not fit."""
         size = self._batches("train", training=True)[0][0]
         parts = next_split(size, self._parts)
-        if self.config.on_oom != "shrink" or parts is None or uses_batch_statistics(self.model):
+        loss = self.steps.loss
+        changes = uses_batch_statistics(self.model) or (loss is not None and loss.is_sum)
+        if self.config.on_oom != "shrink" or parts is None or changes:
             return False
         self.close()
         self._begin()

@@ -18,14 +18,14 @@ _MAX_ROWS = 40
 _HEADER = ("layer", "type", "output", "parameters", "")
 
 
-def summarize(model: Module, output_shapes: Mapping[str, str]) -> str:
+def summarize(model: Module, output_shapes: Mapping[int, str]) -> str:
     """Layers with parameters of their own: name, type, shapes, number of parameters.
 
     Parameters
     ----------
     model : Module
-    output_shapes : mapping of str to str
-        Path of each module that ran to the shapes of its output.
+    output_shapes : mapping of int to str
+        ``id`` of each module that ran to the shapes of its output.
 
     Returns
     -------
@@ -44,7 +44,7 @@ def summarize(model: Module, output_shapes: Mapping[str, str]) -> str:
         total += n
         learning += sum(p.numel() for _, p in own if p.requires_grad)
         shapes = ", ".join(f"{key} {tuple(p.shape)}" for key, p in own)
-        made = output_shapes.get(name, "")
+        made = output_shapes.get(id(module), "")
         rows.append((name or "(model)", type(module).__name__, made, shapes, f"{n:,}"))
     left_out = len(rows) - _MAX_ROWS
     if left_out > 0:

@@ -171,6 +171,8 @@ class Loss:
         The class id that counts nothing, where it has one.
     is_second : bool
         Whether it has classes in dim 1 whatever the shapes.
+    is_sum : bool
+        Whether it adds up the rows of a batch, ``reduction="sum"``, which micro-batches change.
     parts : dict of str to Loss
         By the names of several targets, the loss of each.
     """
@@ -185,6 +187,7 @@ class Loss:
         compares_values: bool = False,
         ignored: int | None = None,
         is_second: bool = False,
+        is_sum: bool = False,
         parts: Mapping[str, Loss] | None = None,
     ) -> None:
         self.name = name
@@ -193,6 +196,7 @@ class Loss:
         self.uses = frozenset(uses)
         self.ignored = ignored
         self.is_second = is_second
+        self.is_sum = is_sum
         self.parts = dict(parts or {})
         self._call = call
 
@@ -385,6 +389,7 @@ def _of_several(config: TrainingConfig, data: DataModule, output: Any) -> Loss:
         call,
         {field for part in parts.values() for field in part.uses},
         compares_values=any(part.compares_values for part in parts.values()),
+        is_sum=any(part.is_sum for part in parts.values()),
         parts=parts,
     )
 
@@ -438,6 +443,16 @@ def _classes_second(output: Tensor, axis: int) -> Tensor:
     return output.movedim(-1, 1) if axis == -1 and output.ndim > 2 else output
 
 
+def _weighing(known: str) -> str:
+    """What to write in place of a loss without sample weights, the library's function or not."""
+    names = [name for name, function in LOSSES.items() if function == known]
+    by_name = f"write loss={names[0]!r}, which takes them, or " if names else "write "
+    return (
+        f"{by_name}a training_step(self, batch) in the model, where batch['weight'] (rows,) has "
+        "them: return (losses * batch['weight']).sum() / batch['weight'].sum()"
+    )
+
+
 def _called(loss: Callable[..., Any], goal: _Goal) -> Loss:
     """A module or function."""
     name, known = _name_of(loss), _function_of(loss)
@@ -454,8 +469,8 @@ def _called(loss: Callable[..., Any], goal: _Goal) -> Loss:
     def call(output: Any, target: Any, weight: Tensor | None) -> Any:
         if weight is not None:
             raise ConfigError(
-                f"{goal.label}: {name} takes no sample weights; use a loss by name, or put the "
-                "weights into the batch and override training_step"
+                f"{goal.label}: {name} takes no sample weights, got data with some; "
+                f"{_weighing(known)}"
             )
         if known in _LIBRARY:
             output = pick_output(output)
@@ -470,6 +485,7 @@ def _called(loss: Callable[..., Any], goal: _Goal) -> Loss:
         compares_values=known in _VALUES,
         ignored=ignored,
         is_second=known in _IGNORING,
+        is_sum=known in _LIBRARY and getattr(loss, "reduction", "mean") == "sum",
     )
 
 
@@ -541,6 +557,7 @@ def _summed(losses: Mapping[str, Any], config: TrainingConfig, goal: _Goal) -> L
         compares_values=any(part.compares_values for part in parts.values()),
         ignored=ignored[0] if ignored else None,
         is_second=any(part.is_second for part in parts.values()),
+        is_sum=any(part.is_sum for part in parts.values()),
     )
 
 

@@ -17,13 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from hotloop.base.rules import choice, optional, reject, show
-from hotloop.base.suggest import did_you_mean
 from hotloop.errors import ConfigError, ShapeError
 from hotloop.graph.creation import full, tensor, zeros
 from hotloop.graph.elementary import exp, sigmoid
 from hotloop.graph.reduction import softmax
 from hotloop.graph.symbolic import Tensor
 from hotloop.training.scoring.matching import match_shape
+from hotloop.training.scoring.suggestions import suggest_metric
 
 Sums: TypeAlias = dict[str, Tensor]
 Totals: TypeAlias = Mapping[str, npt.NDArray[np.float64]]
@@ -476,7 +476,7 @@ def resolve_metrics(
         else:
             raise ConfigError(
                 f"metrics: must be one of {', '.join(METRICS)}, a Metric or a function "
-                f"(y_true, y_pred), got {given!r}{did_you_mean(str(given), METRICS)}"
+                f"(y_true, y_pred), got {given!r}{suggest_metric(str(given), METRICS)}"
             )
     return found
 

@@ -1,0 +1,82 @@
+/* Moments of columns: mean and sum of squared distances from it (M2), of blocks of rows while they
+ * are in cache, merged by Chan, Golub and LeVeque's formula (1979) in a fixed tree.
+ *
+ * The blocks follow from the shape alone, so that bits are the same for any number of threads. Each
+ * has a partial result, means (I) and then M2 (I). Whoever makes the rows may take them in as they
+ * come, from a block's first row on. */
+#ifndef HL_KERNELS_CPU_MOMENTS_H
+#define HL_KERNELS_CPU_MOMENTS_H
+
+#include "kernels/cpu/rows.h"
+
+enum { HL_MOMENTS_ROWS = 32 }; /* in cache for a second pass */
+
+/* mean, m2 of n_a rows take in those of n_b rows. */
+HL_SIMD void hl_moments_join(float n_a, float n_b, hl_v *mean, hl_v *m2, hl_v mean_b, hl_v m2_b)
+{
+    hl_v delta = mean_b - *mean;
+    float share = n_b / (n_a + n_b);
+    *mean = *mean + delta * share;
+    *m2 = (*m2 + m2_b) + delta * delta * (n_a * share);
+}
+
+/* Columns [c, c + n) of n_rows rows behind `before` rows of their block. */
+HL_SIMD void hl_moments_take_vector(const float *x, int64_t I, int64_t c, int64_t n, int64_t before,
+                                    int64_t n_rows, float *partial)
+{
+    hl_v mean = hl_v_zero(), m2 = hl_v_zero();
+    if (before) mean = hl_row_load(partial + c, n), m2 = hl_row_load(partial + I + c, n);
+    for (int64_t first = 0; first < n_rows; first += HL_MOMENTS_ROWS) {
+        int64_t last = hl_cpu_min(n_rows, first + HL_MOMENTS_ROWS);
+        hl_v sum[2] = {{0}}, squares[2] = {{0}};
+        for (int64_t r = first; r < last; r++) sum[r & 1] += hl_row_load(x + r * I + c, n);
+        hl_v center = (sum[0] + sum[1]) * (1 / (float)(last - first));
+        for (int64_t r = first; r < last; r++) {
+            hl_v d = hl_row_load(x + r * I + c, n) - center;
+            squares[r & 1] += d * d;
+        }
+        hl_moments_join((float)(before + first), (float)(last - first), &mean, &m2, center,
+                        squares[0] + squares[1]);
+    }
+    hl_row_store(partial + c, mean, n);
+    hl_row_store(partial + I + c, m2, n);
+}
+
+/* All columns of rows that lie one behind another. */
+static inline void hl_moments_take(const float *x, int64_t I, int64_t before, int64_t n_rows,
+                                   float *partial)
+{
+    int64_t c = 0;
+    for (; c + HL_VL <= I; c += HL_VL)
+        hl_moments_take_vector(x, I, c, HL_VL, before, n_rows, partial);
+    if (c < I) hl_moments_take_vector(x, I, c, I - c, before, n_rows, partial);
+}
+
+/* Mean and population variance of columns [first, last), from the partials of N rows in blocks of
+ * `grain`; `first` is a multiple of HL_VL. */
+static inline void hl_moments_merge(float *partials, int64_t N, int64_t grain, int64_t I,
+                                    int64_t first, int64_t last, float *mean, float *var)
+{
+    int64_t n_partials = hl_cpu_ceil_div(N, grain);
+    for (int64_t step = 1; step < n_partials; step *= 2) {
+        for (int64_t p = 0; p + step < n_partials; p += 2 * step) {
+            float n_a = (float)(step * grain);
+            float n_b = (float)(hl_cpu_min(N, (p + 2 * step) * grain) - (p + step) * grain);
+            float *a = partials + p * 2 * I, *b = a + step * 2 * I;
+            for (int64_t c = first; c < last; c += HL_VL) {
+                int64_t n = hl_cpu_min(last - c, HL_VL);
+                hl_v m = hl_row_load(a + c, n), m2 = hl_row_load(a + I + c, n);
+                hl_moments_join(n_a, n_b, &m, &m2, hl_row_load(b + c, n),
+                                hl_row_load(b + I + c, n));
+                hl_row_store(a + c, m, n);
+                hl_row_store(a + I + c, m2, n);
+            }
+        }
+    }
+    for (int64_t c = first; c < last; c++) {
+        mean[c] = N > 0 ? partials[c] : NAN;
+        var[c] = N > 0 ? partials[I + c] / (float)N : NAN;
+    }
+}
+
+#endif

@@ -1,0 +1,138 @@
+/* Types and constants of cuDNN, as far as we use them; tests/cuda/driver_check.c holds them against
+ * NVIDIA's cudnn.h. Beside that header its own are taken. */
+#ifndef HL_KERNELS_CUDA_CUDNN_TYPES_H
+#define HL_KERNELS_CUDA_CUDNN_TYPES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/cuda/driver_types.h"
+
+#ifndef CUDNN_VERSION
+typedef int cudnnStatus_t, cudnnDataType_t, cudnnBackendDescriptorType_t,
+    cudnnBackendAttributeName_t, cudnnBackendAttributeType_t, cudnnBackendNumericalNote_t,
+    cudnnBackendKnobType_t, cudnnBackendHeurMode_t, cudnnConvolutionMode_t, cudnnPointwiseMode_t;
+typedef CUstream cudaStream_t;
+typedef struct cudnnContext *cudnnHandle_t;
+typedef void *cudnnBackendDescriptor_t;
+#endif
+
+/* name, value */
+#define HL_CUDNN_CONSTANTS(C)                                                                      \
+    C(CUDNN_STATUS_SUCCESS, 0)                                                                     \
+    C(CUDNN_STATUS_NOT_INITIALIZED, 1001)                                                          \
+    C(CUDNN_STATUS_BAD_PARAM, 2000)                                                                \
+    C(CUDNN_STATUS_NOT_SUPPORTED, 3000)                                                            \
+    C(CUDNN_STATUS_INTERNAL_ERROR, 4000)                                                           \
+    C(CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED, 4003)                                    \
+    C(CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED, 4004)                                  \
+    C(CUDNN_STATUS_EXECUTION_FAILED, 5000)                                                         \
+    C(CUDNN_DATA_FLOAT, 0)                                                                         \
+    C(CUDNN_DATA_HALF, 2)                                                                          \
+    C(CUDNN_DATA_BFLOAT16, 9)                                                                      \
+    C(CUDNN_CROSS_CORRELATION, 1)                                                                  \
+    C(CUDNN_POINTWISE_ADD, 0)                                                                      \
+    C(CUDNN_POINTWISE_MUL, 1)                                                                      \
+    C(CUDNN_POINTWISE_RELU_FWD, 100)                                                               \
+    C(CUDNN_HEUR_MODE_FALLBACK, 2)                                                                 \
+    C(CUDNN_HEUR_MODE_A, 3)                                                                        \
+    C(CUDNN_NUMERICAL_NOTE_TENSOR_CORE, 0)                                                         \
+    C(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS, 1)                                                 \
+    C(CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION, 2)                                         \
+    C(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC, 4)                                                    \
+    C(CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION, 0)                                                  \
+    C(CUDNN_TYPE_HANDLE, 0)                                                                        \
+    C(CUDNN_TYPE_DATA_TYPE, 1)                                                                     \
+    C(CUDNN_TYPE_BOOLEAN, 2)                                                                       \
+    C(CUDNN_TYPE_INT64, 3)                                                                         \
+    C(CUDNN_TYPE_FLOAT, 4)                                                                         \
+    C(CUDNN_TYPE_VOID_PTR, 6)                                                                      \
+    C(CUDNN_TYPE_CONVOLUTION_MODE, 7)                                                              \
+    C(CUDNN_TYPE_HEUR_MODE, 8)                                                                     \
+    C(CUDNN_TYPE_KNOB_TYPE, 9)                                                                     \
+    C(CUDNN_TYPE_NUMERICAL_NOTE, 11)                                                               \
+    C(CUDNN_TYPE_POINTWISE_MODE, 14)                                                               \
+    C(CUDNN_TYPE_BACKEND_DESCRIPTOR, 15)                                                           \
+    C(CUDNN_TYPE_BEHAVIOR_NOTE, 19)                                                                \
+    C(CUDNN_TYPE_CHAR, 24)                                                                         \
+    C(CUDNN_BACKEND_POINTWISE_DESCRIPTOR, 0)                                                       \
+    C(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, 1)                                                     \
+    C(CUDNN_BACKEND_ENGINE_DESCRIPTOR, 2)                                                          \
+    C(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, 3)                                                       \
+    C(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, 4)                                                      \
+    C(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, 5)                                                  \
+    C(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, 7)                                                     \
+    C(CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR, 10)                                  \
+    C(CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR, 11)                          \
+    C(CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR, 12)                            \
+    C(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, 13)                                            \
+    C(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, 15)                                                 \
+    C(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, 16)                                                   \
+    C(CUDNN_BACKEND_TENSOR_DESCRIPTOR, 17)                                                         \
+    C(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, 38)                                                     \
+    C(CUDNN_ATTR_POINTWISE_MODE, 0)                                                                \
+    C(CUDNN_ATTR_POINTWISE_MATH_PREC, 1)                                                           \
+    C(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, 100)                                                       \
+    C(CUDNN_ATTR_CONVOLUTION_CONV_MODE, 101)                                                       \
+    C(CUDNN_ATTR_CONVOLUTION_DILATIONS, 102)                                                       \
+    C(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, 103)                                                  \
+    C(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, 104)                                                   \
+    C(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, 105)                                                    \
+    C(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, 106)                                                    \
+    C(CUDNN_ATTR_ENGINEHEUR_MODE, 200)                                                             \
+    C(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, 201)                                                  \
+    C(CUDNN_ATTR_ENGINEHEUR_RESULTS, 202)                                                          \
+    C(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, 204)                                                       \
+    C(CUDNN_ATTR_ENGINECFG_ENGINE, 300)                                                            \
+    C(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, 302)                                                      \
+    C(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, 400)                                                       \
+    C(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, 401)                                                \
+    C(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, 402)                                               \
+    C(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, 407)                                                   \
+    C(CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, 600)                                                       \
+    C(CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, 601)                                                      \
+    C(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA, 700)                                         \
+    C(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA, 701)                                          \
+    C(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, 702)                                     \
+    C(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, 703)                                             \
+    C(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, 704)                                             \
+    C(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, 705)                                             \
+    C(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA, 706)                                        \
+    C(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA, 707)                                         \
+    C(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC, 708)                                    \
+    C(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W, 709)                                            \
+    C(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX, 710)                                           \
+    C(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY, 711)                                           \
+    C(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA, 712)                                      \
+    C(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA, 713)                                       \
+    C(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC, 714)                                  \
+    C(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW, 715)                                         \
+    C(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X, 716)                                          \
+    C(CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY, 717)                                         \
+    C(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, 750)                                           \
+    C(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, 751)                                                   \
+    C(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, 752)                                                   \
+    C(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, 753)                                                   \
+    C(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, 800)                                                       \
+    C(CUDNN_ATTR_OPERATIONGRAPH_OPS, 801)                                                          \
+    C(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, 900)                                                       \
+    C(CUDNN_ATTR_TENSOR_DATA_TYPE, 901)                                                            \
+    C(CUDNN_ATTR_TENSOR_DIMENSIONS, 902)                                                           \
+    C(CUDNN_ATTR_TENSOR_STRIDES, 903)                                                              \
+    C(CUDNN_ATTR_TENSOR_UNIQUE_ID, 906)                                                            \
+    C(CUDNN_ATTR_TENSOR_IS_VIRTUAL, 907)                                                           \
+    C(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, 1000)                                                    \
+    C(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, 1001)                                                 \
+    C(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, 1003)                                                     \
+    C(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, 1301)                                                        \
+    C(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, 1303)                                                      \
+    C(CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, 1305)                                                       \
+    C(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, 2702)
+
+#ifndef CUDNN_VERSION
+#define HL_CUDNN_CONSTANT(name, value) name = value,
+enum { HL_CUDNN_CONSTANTS(HL_CUDNN_CONSTANT) };
+#undef HL_CUDNN_CONSTANT
+#endif
+
+#endif

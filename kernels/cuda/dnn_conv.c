@@ -1,0 +1,405 @@
+/* Nodes as convolutions of cuDNN, and their operation graphs. */
+#include "kernels/cuda/dnn_conv.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "kernels/cuda/alignment.h"
+#include "kernels/cuda/calls.h"
+#include "kernels/cuda/internal.h"
+
+/* ---- the convolution ------------------------------------------------------------------------- */
+
+static cudnnDataType_t type_of(hl_dtype dtype)
+{
+    switch (dtype) {
+    case HL_DTYPE_BF16: return CUDNN_DATA_BFLOAT16;
+    case HL_DTYPE_F16: return CUDNN_DATA_HALF;
+    default: return CUDNN_DATA_FLOAT;
+    }
+}
+
+static int64_t bytes_of(cudnnDataType_t type)
+{
+    return type == CUDNN_DATA_FLOAT ? 4 : 2;
+}
+
+/* The padding behind that gives as many outputs: as much as before it, which every engine takes,
+ * where that does. */
+static int64_t find_after(const hl_window *w, int d, int64_t after)
+{
+    int64_t reach = w->in[d] + 2 * w->before[d] - w->dilation[d] * (w->kernel[d] - 1) - 1;
+    return reach >= 0 && reach / w->stride[d] + 1 == w->out[d] ? w->before[d] : after;
+}
+
+/* What a node carries, in the library's words: steps in their order, of which an operand is the
+ * next one of the programs'. */
+typedef struct dnn_epilogue {
+    const char *text;
+    int n;
+    cudnnPointwiseMode_t mode[HL_DNN_STEPS];
+    /* Values of the result's size that kernels in its place read and write. */
+    int passes;
+    const char *activation;
+} dnn_epilogue;
+static const dnn_epilogue epilogues[] = {
+    {"", 0, {0}, 0, NULL},
+    {"relu(x)", 1, {CUDNN_POINTWISE_RELU_FWD}, 2, "relu"},
+    {"add(x, y)", 1, {CUDNN_POINTWISE_ADD}, 3, NULL},
+    {"relu(add(x, y))", 2, {CUDNN_POINTWISE_ADD, CUDNN_POINTWISE_RELU_FWD}, 3, "relu"},
+};
+const char *const hl_dnn_fusions[] = {"", "relu(x)", "add(x, y)", "relu(add(x, y))", NULL};
+
+static bool add_step(const hl_device *device, const hl_graph *graph, const hl_node *node,
+                     cudnnPointwiseMode_t mode, int arg, bool per_channel, hl_dnn_conv *c,
+                     hl_reason *out_why_not)
+{
+    hl_dnn_step *step = &c->step[c->n_steps++];
+    *step = (hl_dnn_step){.mode = mode, .arg = arg, .per_channel = per_channel};
+    if (arg < 0) return true;
+    hl_dtype dtype = hl_node_in_type(graph, node, arg)->dtype;
+    if (!hl_cuda_suffix(dtype)) {
+        hl_reason_set(out_why_not, "needs float32, bfloat16 or float16, got %s",
+                      hl_dtype_name(dtype));
+        return false;
+    }
+    step->type = type_of(dtype);
+    step->align = hl_cuda_alignment(device, graph, node->in[arg]);
+    return true;
+}
+
+static bool set_steps(const hl_device *device, const hl_graph *graph, const hl_node *node,
+                      hl_dnn_conv *c, hl_reason *out_why_not)
+{
+    const dnn_epilogue *epilogue = &epilogues[hl_fusion_find(graph, node, hl_dnn_fusions)];
+    int arg = hl_node_epilogue(node) ? hl_node_epilogue_in(node) : -1;
+    if (hl_node_anchor_in(node) > 2 &&
+        !add_step(device, graph, node, CUDNN_POINTWISE_ADD, 2, true, c, out_why_not))
+        return false;
+    c->n_own = c->n_steps;
+    for (int i = 0; i < epilogue->n; i++) {
+        bool reads = epilogue->mode[i] < CUDNN_POINTWISE_RELU_FWD;
+        if (!add_step(device, graph, node, epilogue->mode[i], reads ? arg++ : -1, false, c,
+                      out_why_not))
+            return false;
+    }
+    c->activation = epilogue->activation;
+    c->apart_bytes = epilogue->passes * bytes_of(c->result) *
+                     hl_shape_numel(&hl_node_out_type(graph, node, 0)->shape);
+    return true;
+}
+
+static bool is_empty(const hl_conv *conv)
+{
+    return conv->N * conv->C * conv->O * hl_window_span(conv->window.in) *
+               hl_window_span(conv->window.out) * hl_window_span(conv->window.kernel) ==
+           0;
+}
+
+/* A weight's gradient in float32 is asked for in the operands' type and widened: of engines that
+ * store float32 there is one, for sm_90, and none before. It is summed in float32 all the same. */
+bool hl_dnn_conv_make(const hl_device *device, const hl_graph *graph, hl_node_id id, hl_dnn_conv *c,
+                      hl_reason *out_why_not)
+{
+    const hl_node *node = &graph->nodes[id];
+    const hl_attrs_conv *attrs = hl_conv_attrs(node);
+    const hl_id tensors[3] = {node->in[0], node->in[1], node->out};
+    *c = (hl_dnn_conv){.op = node->op, .conv = hl_conv_of(graph, node), .tf32 = attrs->tf32};
+    if (!hl_cuda_is_same_float(graph, node, 0, 2, out_why_not)) return false;
+    hl_dtype operand = hl_node_in_type(graph, node, 0)->dtype;
+    int arch = hl_cuda_device_facts(device)->arch;
+    if (operand == HL_DTYPE_BF16 && arch < HL_CUDA_OLDEST_BF16)
+        return hl_reason_set(out_why_not, "bfloat16 needs sm_%d, got sm_%d", HL_CUDA_OLDEST_BF16,
+                             arch),
+               false;
+    if (is_empty(&c->conv))
+        return hl_reason_set(out_why_not, "needs operands that are not empty"), false;
+    c->operand = type_of(operand);
+    c->result = type_of(hl_node_out_type(graph, node, 0)->dtype);
+    c->widens = node->op == HL_OP_CONV_WEIGHT_GRAD && c->result != c->operand;
+    if (c->widens) c->result = c->operand;
+    for (int d = 0; d < c->conv.window.n; d++)
+        c->after[d] = find_after(&c->conv.window, d, attrs->after.at[d]);
+    for (int i = 0; i < 3; i++) c->align[i] = hl_cuda_alignment(device, graph, tensors[i]);
+    int packed = hl_dnn_conv_packed(c);
+    if (packed >= 0) c->align[packed] = (uint32_t)device->alignment;
+    return set_steps(device, graph, node, c, out_why_not);
+}
+
+hl_dnn_conv hl_dnn_conv_bare(const hl_dnn_conv *conv)
+{
+    hl_dnn_conv c = *conv;
+    memset(c.step + c.n_own, 0, sizeof *c.step * (size_t)(c.n_steps - c.n_own));
+    c.n_steps = c.n_own;
+    c.activation = NULL, c.apart_bytes = 0;
+    return c;
+}
+
+int hl_dnn_conv_packed(const hl_dnn_conv *c)
+{
+    bool is_turned = hl_window_span(c->conv.window.kernel) > 1 && c->conv.C > c->conv.groups;
+    return !is_turned && !c->widens ? -1 : c->op == HL_OP_CONV_WEIGHT_GRAD ? 2 : 1;
+}
+
+int64_t hl_dnn_conv_weight_bytes(const hl_dnn_conv *c)
+{
+    const hl_conv *conv = &c->conv;
+    return conv->O * (conv->C / conv->groups) * hl_window_span(conv->window.kernel) *
+           bytes_of(c->op == HL_OP_CONV_WEIGHT_GRAD ? c->result : c->operand);
+}
+
+/* ---- its text -------------------------------------------------------------------------------- */
+
+static const char *type_text(cudnnDataType_t type)
+{
+    return type == CUDNN_DATA_BFLOAT16 ? "bf16" : type == CUDNN_DATA_HALF ? "f16" : "f32";
+}
+
+static int write_dims(char *out_text, size_t bytes, const char *what, const int64_t *dims, int n)
+{
+    int at = snprintf(out_text, bytes, " %s ", what);
+    for (int d = 0; d < n; d++)
+        at +=
+            snprintf(out_text + at, bytes - (size_t)at, "%s%lld", d ? "x" : "", (long long)dims[d]);
+    return at;
+}
+
+hl_problem hl_dnn_conv_problem(hl_device *device, const hl_dnn_conv *c)
+{
+    const hl_window *w = &c->conv.window;
+    hl_problem problem = {.refusals = &hl_cuda_of(device)->cudnn->refusals,
+                          .activation = c->activation,
+                          .apart_bytes = c->apart_bytes};
+    char *text = problem.text;
+    const size_t bytes = sizeof problem.text;
+    const struct {
+        const char *what;
+        const int64_t *dims;
+    } dims[] = {{"x", w->in},          {"w", w->kernel},          {"y", w->out},
+                {"stride", w->stride}, {"dilation", w->dilation}, {"pad", w->before},
+                {"-", c->after}};
+    int at = snprintf(text, bytes, "%s %s %s %s n %lld c %lld o %lld g %lld",
+                      hl_op_get(c->op)->name, type_text(c->operand), type_text(c->result),
+                      c->tf32 ? "tf32" : "f32", (long long)c->conv.N, (long long)c->conv.C,
+                      (long long)c->conv.O, (long long)c->conv.groups);
+    for (size_t i = 0; i < sizeof dims / sizeof *dims; i++)
+        at += write_dims(text + at, bytes - (size_t)at, dims[i].what, dims[i].dims, w->n);
+    at += snprintf(text + at, bytes - (size_t)at, " align %u %u %u", c->align[0], c->align[1],
+                   c->align[2]);
+    for (int i = 0; i < c->n_steps; i++) {
+        const hl_dnn_step *step = &c->step[i];
+        at += snprintf(text + at, bytes - (size_t)at, " %d", (int)step->mode);
+        if (step->arg >= 0)
+            at += snprintf(text + at, bytes - (size_t)at, "%s%s%u", step->per_channel ? "c" : "",
+                           type_text(step->type), step->align);
+    }
+    return problem;
+}
+
+/* ---- its operation graph --------------------------------------------------------------------- */
+
+/* cuDNN's convolutions have two or three spatial dims: one dim is rows of one image line. */
+enum { MAX_DIMS = 2 + HL_WINDOW_DIMS };
+
+static int spread(const hl_window *w, const int64_t *dims, int64_t fill, int64_t *out_dims)
+{
+    int lead = w->n == 1;
+    if (lead) out_dims[0] = fill;
+    for (int d = 0; d < w->n; d++) out_dims[lead + d] = dims[d];
+    return lead + w->n;
+}
+
+/* (n,c,spatial), of which c lies closest; is_virtual: it is nowhere in memory. */
+static cudnnBackendDescriptor_t make_tensor(hl_cudnn_descs *descs, int64_t id, int64_t n, int64_t c,
+                                            const int64_t *spatial, int n_spatial,
+                                            cudnnDataType_t type, int64_t align, bool is_virtual)
+{
+    int64_t dim[MAX_DIMS] = {n, c}, stride[MAX_DIMS], step = c;
+    int rank = 2 + n_spatial;
+    stride[1] = 1;
+    for (int d = rank - 1; d > 1; d--) {
+        dim[d] = spatial[d - 2];
+        stride[d] = step;
+        step *= dim[d];
+    }
+    stride[0] = step;
+    cudnnBackendDescriptor_t t = hl_cudnn_desc_make(descs, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+    hl_cudnn_desc_set(descs, t, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
+    hl_cudnn_desc_set(descs, t, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, rank, dim);
+    hl_cudnn_desc_set(descs, t, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, rank, stride);
+    hl_cudnn_desc_set(descs, t, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &id);
+    hl_cudnn_desc_set(descs, t, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &align);
+    hl_cudnn_desc_set(descs, t, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &is_virtual);
+    hl_cudnn_desc_finalize(descs, t, "a tensor");
+    return t;
+}
+
+typedef enum tensor_role { ROLE_X, ROLE_W, ROLE_Y } tensor_role;
+
+static cudnnBackendDescriptor_t make_role(hl_cudnn_descs *descs, const hl_dnn_conv *c,
+                                          tensor_role role, int64_t id, cudnnDataType_t type,
+                                          uint32_t align, bool is_virtual)
+{
+    const hl_conv *conv = &c->conv;
+    const hl_window *w = &conv->window;
+    int64_t spatial[HL_WINDOW_DIMS];
+    int n = spread(w, role == ROLE_X ? w->in : role == ROLE_W ? w->kernel : w->out, 1, spatial);
+    return make_tensor(descs, id, role == ROLE_W ? conv->O : conv->N,
+                       role == ROLE_X   ? conv->C
+                       : role == ROLE_W ? conv->C / conv->groups
+                                        : conv->O,
+                       spatial, n, type, align, is_virtual);
+}
+
+static cudnnBackendDescriptor_t make_geometry(hl_cudnn_descs *descs, const hl_dnn_conv *c)
+{
+    const hl_window *w = &c->conv.window;
+    const struct {
+        cudnnBackendAttributeName_t name;
+        const int64_t *dims;
+        int64_t fill;
+    } lists[] = {{CUDNN_ATTR_CONVOLUTION_DILATIONS, w->dilation, 1},
+                 {CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, w->stride, 1},
+                 {CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, w->before, 0},
+                 {CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, c->after, 0}};
+    const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
+    const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
+    int64_t dims[HL_WINDOW_DIMS], n = w->n == 1 ? 2 : w->n;
+    cudnnBackendDescriptor_t g = hl_cudnn_desc_make(descs, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
+    hl_cudnn_desc_set(descs, g, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1,
+                      &compute);
+    hl_cudnn_desc_set(descs, g, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1,
+                      &mode);
+    hl_cudnn_desc_set(descs, g, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &n);
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        (void)spread(w, lists[i].dims, lists[i].fill, dims);
+        hl_cudnn_desc_set(descs, g, lists[i].name, CUDNN_TYPE_INT64, n, dims);
+    }
+    hl_cudnn_desc_finalize(descs, g, "a convolution");
+    return g;
+}
+
+/* The attributes of one of the three operations; tensors: the node's operands and its result. */
+typedef struct operation_row {
+    cudnnBackendDescriptorType_t type;
+    cudnnBackendAttributeName_t tensor[3], geometry, alpha, beta;
+    tensor_role role[3];
+} operation_row;
+
+static const operation_row *find_row(hl_op op)
+{
+    static const operation_row forward = {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+                                          {CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+                                           CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+                                           CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y},
+                                          CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+                                          CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
+                                          CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA,
+                                          {ROLE_X, ROLE_W, ROLE_Y}},
+                               data = {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+                                       {CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
+                                        CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+                                        CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX},
+                                       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+                                       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+                                       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA,
+                                       {ROLE_Y, ROLE_W, ROLE_X}},
+                               weight = {
+                                   CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+                                   {CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
+                                    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
+                                    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW},
+                                   CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+                                   CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+                                   CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA,
+                                   {ROLE_Y, ROLE_X, ROLE_W}};
+    return op == HL_OP_CONV ? &forward : op == HL_OP_CONV_TRANSPOSE ? &data : &weight;
+}
+
+/* Ids of what lies between steps. */
+enum { VIRTUAL = 100 };
+
+/* The result of step i, of which -1 is the convolution; the last one is the node's. What lies
+ * between is float32. */
+static cudnnBackendDescriptor_t make_result(hl_cudnn_descs *descs, const hl_dnn_conv *c, int i)
+{
+    tensor_role role = find_row(c->op)->role[2];
+    bool is_last = i == c->n_steps - 1;
+    return make_role(descs, c, role, is_last ? HL_DNN_RESULT : VIRTUAL + i,
+                     is_last ? c->result : CUDNN_DATA_FLOAT, is_last ? c->align[2] : 16, !is_last);
+}
+
+static cudnnBackendDescriptor_t make_convolution(hl_cudnn_descs *descs, const hl_dnn_conv *c,
+                                                 cudnnBackendDescriptor_t result)
+{
+    const operation_row *row = find_row(c->op);
+    const float one = 1, zero = 0;
+    cudnnBackendDescriptor_t geometry = make_geometry(descs, c), operand[2];
+    for (int i = 0; i < 2; i++)
+        operand[i] =
+            make_role(descs, c, row->role[i], HL_DNN_FIRST + i, c->operand, c->align[i], false);
+    cudnnBackendDescriptor_t op = hl_cudnn_desc_make(descs, row->type);
+    hl_cudnn_desc_link(descs, op, row->geometry, geometry);
+    for (int i = 0; i < 2; i++) hl_cudnn_desc_link(descs, op, row->tensor[i], operand[i]);
+    hl_cudnn_desc_link(descs, op, row->tensor[2], result);
+    hl_cudnn_desc_set(descs, op, row->alpha, CUDNN_TYPE_FLOAT, 1, &one);
+    hl_cudnn_desc_set(descs, op, row->beta, CUDNN_TYPE_FLOAT, 1, &zero);
+    hl_cudnn_desc_finalize(descs, op, "a convolution's operation");
+    return op;
+}
+
+/* What step i reads beside: values of the result's shape, or one for each of its channels. */
+static cudnnBackendDescriptor_t make_beside(hl_cudnn_descs *descs, const hl_dnn_conv *c, int i)
+{
+    const hl_dnn_step *step = &c->step[i];
+    const int64_t ones[HL_WINDOW_DIMS] = {1, 1, 1};
+    tensor_role role = find_row(c->op)->role[2];
+    int64_t channels = role == ROLE_X ? c->conv.C : c->conv.O;
+    if (!step->per_channel)
+        return make_role(descs, c, role, HL_DNN_BESIDE + i, step->type, step->align, false);
+    return make_tensor(descs, HL_DNN_BESIDE + i, 1, channels, ones,
+                       c->conv.window.n == 1 ? 2 : c->conv.window.n, step->type, step->align,
+                       false);
+}
+
+static cudnnBackendDescriptor_t make_step(hl_cudnn_descs *descs, const hl_dnn_conv *c, int i,
+                                          cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t y)
+{
+    const hl_dnn_step *step = &c->step[i];
+    const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
+    cudnnBackendDescriptor_t p = hl_cudnn_desc_make(descs, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+    hl_cudnn_desc_set(descs, p, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1,
+                      &step->mode);
+    hl_cudnn_desc_set(descs, p, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &compute);
+    hl_cudnn_desc_finalize(descs, p, "a pointwise step");
+    cudnnBackendDescriptor_t beside = step->arg >= 0 ? make_beside(descs, c, i) : NULL;
+    cudnnBackendDescriptor_t op =
+        hl_cudnn_desc_make(descs, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+    hl_cudnn_desc_link(descs, op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, p);
+    hl_cudnn_desc_link(descs, op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
+    if (beside) hl_cudnn_desc_link(descs, op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, beside);
+    hl_cudnn_desc_link(descs, op, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y);
+    hl_cudnn_desc_finalize(descs, op, "a pointwise operation");
+    return op;
+}
+
+cudnnBackendDescriptor_t hl_dnn_conv_build(hl_cudnn_descs *descs, const hl_dnn_conv *c)
+{
+    cudnnBackendDescriptor_t ops[1 + HL_DNN_STEPS], x = make_result(descs, c, -1);
+    ops[0] = make_convolution(descs, c, x);
+    for (int i = 0; i < c->n_steps; i++) {
+        cudnnBackendDescriptor_t y = make_result(descs, c, i);
+        ops[1 + i] = make_step(descs, c, i, x, y);
+        x = y;
+    }
+    cudnnBackendDescriptor_t graph =
+        hl_cudnn_desc_make(descs, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+    hl_cudnn_desc_set(descs, graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                      1 + c->n_steps, ops);
+    if (descs->dnn->handle)
+        hl_cudnn_desc_set(descs, graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1,
+                          &descs->dnn->handle);
+    hl_cudnn_desc_finalize(descs, graph, "a graph");
+    return descs->status == CUDNN_STATUS_SUCCESS ? graph : NULL;
+}

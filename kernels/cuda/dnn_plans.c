@@ -1,0 +1,276 @@
+/* Heuristics of cuDNN, asked once, and the plans that came of them.
+ *
+ * Passes query a convolution again and again, and so does every further plan of hotloop's; a search
+ * takes the library a millisecond and a plan up to a second, where it compiles. So the device keeps
+ * each answer under the convolution's text.
+ *
+ * Not every engine will do: sums in less than float32 are none of ours; float32 operands rounded to
+ * TF32 are wanted only where the graph allows it; and a deterministic plan wants the same bits, of
+ * which cuDNN says which engines give them (tune.c looks all the same).
+ *
+ * First come the engines that the heuristics rank; those that are there for all problems, slowly,
+ * come only where none of them makes a plan. */
+#include "kernels/cuda/dnn_plans.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/hash.h"
+#include "kernels/cuda/internal.h"
+
+/* Of plans that the library compiles, half a second each and more. */
+enum { MAX_COMPILED = 2 };
+enum { MAX_CONFIGS = 24, MAX_KNOBS = 48, MAX_NOTES = 16 };
+
+struct hl_dnn_answer {
+    uint64_t hash; /* of the text */
+    char text[HL_PROBLEM_TEXT];
+    bool deterministic, all;
+    cudnnStatus_t status; /* of the search */
+    hl_dnn_plans plans;
+};
+
+/* ---- engines --------------------------------------------------------------------------------- */
+
+/* Which of an engine's notes of one type are there, a bit each. */
+static unsigned read_notes(hl_cudnn_descs *descs, cudnnBackendDescriptor_t engine,
+                           cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type)
+{
+    int32_t notes[MAX_NOTES]; /* enumerators */
+    unsigned bits = 0;
+    int64_t n = hl_cudnn_desc_get(descs, engine, name, type, MAX_NOTES, notes);
+    for (int64_t i = 0; i < n && i < MAX_NOTES; i++) bits |= 1u << notes[i];
+    return bits;
+}
+
+static bool suits(hl_cudnn_descs *descs, const hl_dnn_conv *conv, bool deterministic,
+                  cudnnBackendDescriptor_t engine)
+{
+    unsigned notes =
+        read_notes(descs, engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE);
+    unsigned bad = 1u << CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION;
+    if (conv->operand == CUDNN_DATA_FLOAT && !conv->tf32)
+        bad |=
+            1u << CUDNN_NUMERICAL_NOTE_TENSOR_CORE | 1u << CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS;
+    if (deterministic) bad |= 1u << CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
+    return !(notes & bad);
+}
+
+static bool compiles(hl_cudnn_descs *descs, cudnnBackendDescriptor_t engine)
+{
+    return read_notes(descs, engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE) >>
+               CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION &
+           1;
+}
+
+static void name_plan(hl_cudnn_descs *descs, cudnnBackendDescriptor_t engine, hl_dnn_plan *plan)
+{
+    cudnnBackendDescriptor_t knobs[MAX_KNOBS];
+    int64_t index = 0;
+    uint64_t hash = HL_HASH_START;
+    hl_cudnn_desc_get(descs, engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &index);
+    for (int i = 0; i < MAX_KNOBS; i++)
+        knobs[i] = hl_cudnn_desc_make(descs, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
+    int64_t n = hl_cudnn_desc_get(descs, plan->config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
+                                  CUDNN_TYPE_BACKEND_DESCRIPTOR, MAX_KNOBS, knobs);
+    for (int64_t i = 0; i < n && i < MAX_KNOBS; i++) {
+        int64_t type = 0, value = 0;
+        hl_cudnn_desc_get(descs, knobs[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE,
+                          1, &type);
+        hl_cudnn_desc_get(descs, knobs[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, 1,
+                          &value);
+        hash = hl_hash_bytes(hash, &(int64_t[]){type, value}, 2 * sizeof(int64_t));
+    }
+    snprintf(plan->name, sizeof plan->name, "engine%lld-%016llx", (long long)index,
+             (unsigned long long)hash);
+}
+
+/* ---- plans ----------------------------------------------------------------------------------- */
+
+/* Finalizes a plan by this configuration, or says by the status why there is none. */
+static void make_plan(hl_cudnn_descs *descs, cudnnBackendDescriptor_t config, hl_dnn_plan *plan)
+{
+    int64_t bytes = 0;
+    const hl_cudnn *dnn = descs->dnn;
+    plan->config = config;
+    plan->desc = hl_cudnn_desc_make(descs, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+    hl_cudnn_desc_link(descs, plan->desc, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
+    if (dnn->handle)
+        hl_cudnn_desc_set(descs, plan->desc, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1,
+                          &dnn->handle);
+    else
+        hl_cudnn_desc_link(descs, plan->desc, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
+                           dnn->description);
+    hl_cudnn_desc_finalize(descs, plan->desc, "a plan");
+    hl_cudnn_desc_get(descs, plan->desc, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64,
+                      1, &bytes);
+    plan->bytes = (size_t)bytes;
+}
+
+/* A failure of memory ends the search; any other is that of this configuration alone. */
+static bool must_stop(hl_cudnn_descs *descs)
+{
+    bool stops = descs->status == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
+                 descs->status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED;
+    if (!stops) descs->status = CUDNN_STATUS_SUCCESS;
+    return stops;
+}
+
+/* Adds the plan of a configuration, if it suits. */
+static void try_config(hl_cudnn_descs *descs, const hl_dnn_conv *conv, bool deterministic,
+                       cudnnBackendDescriptor_t config, hl_dnn_plans *plans)
+{
+    hl_dnn_plan plan = {0};
+    int before = descs->n;
+    cudnnBackendDescriptor_t engine = hl_cudnn_desc_make(descs, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+    hl_cudnn_desc_get(descs, config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+                      &engine);
+    bool is_compiled = compiles(descs, engine);
+    bool fits = suits(descs, conv, deterministic, engine) &&
+                (!is_compiled || plans->n_compiled < MAX_COMPILED);
+    if (fits && descs->status == CUDNN_STATUS_SUCCESS) {
+        make_plan(descs, config, &plan);
+        name_plan(descs, engine, &plan);
+        fits = descs->status == CUDNN_STATUS_SUCCESS && plan.bytes <= HL_DNN_WORKSPACE;
+        if (fits) {
+            hl_cudnn_desc_keep(descs, plan.desc);
+            hl_cudnn_desc_keep(descs, config);
+            plans->plan[plans->n++] = plan;
+            plans->n_compiled += is_compiled;
+            before--;
+        }
+    }
+    hl_cudnn_descs_drop(descs, before);
+}
+
+/* The configurations of one mode of heuristics, best first; how many. */
+static int64_t find_configs(hl_cudnn_descs *descs, cudnnBackendDescriptor_t graph,
+                            cudnnBackendHeurMode_t mode, cudnnBackendDescriptor_t *configs)
+{
+    const hl_cudnn *dnn = descs->dnn;
+    cudnnBackendDescriptor_t heur = hl_cudnn_desc_make(descs, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+    hl_cudnn_desc_link(descs, heur, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
+    hl_cudnn_desc_set(descs, heur, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+    if (dnn->description)
+        hl_cudnn_desc_link(descs, heur, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, dnn->description);
+    hl_cudnn_desc_finalize(descs, heur, "heuristics");
+    int64_t n = hl_cudnn_desc_get(descs, heur, CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                  CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, NULL);
+    if (n > MAX_CONFIGS) n = MAX_CONFIGS;
+    for (int64_t i = 0; i < n; i++)
+        configs[i] = hl_cudnn_desc_make(descs, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+    if (n > 0)
+        n = hl_cudnn_desc_get(descs, heur, CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                              CUDNN_TYPE_BACKEND_DESCRIPTOR, n, configs);
+    return n;
+}
+
+static void search(hl_cudnn_descs *descs, const hl_dnn_conv *conv, struct hl_dnn_answer *answer)
+{
+    static const cudnnBackendHeurMode_t modes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK};
+    hl_dnn_plans *plans = &answer->plans;
+    int wanted = answer->all ? HL_TUNED_ALGOS : 1;
+    cudnnBackendDescriptor_t graph = hl_dnn_conv_build(descs, conv), configs[MAX_CONFIGS];
+    answer->status = descs->status;
+    if (!graph) return;
+    for (int m = 0; m < 2 && plans->n == 0; m++) {
+        int before = descs->n;
+        int64_t n = find_configs(descs, graph, modes[m], configs);
+        answer->status = descs->status;
+        for (int64_t i = 0; i < n && plans->n < wanted; i++) {
+            try_config(descs, conv, answer->deterministic, configs[i], plans);
+            if (descs->status != CUDNN_STATUS_SUCCESS) answer->status = descs->status;
+            if (must_stop(descs)) return;
+        }
+        if (must_stop(descs)) return;
+        hl_cudnn_descs_drop(descs, before);
+    }
+}
+
+static void drop_plans(const hl_cudnn *dnn, hl_dnn_plans *plans)
+{
+    for (int i = 0; i < plans->n; i++) {
+        dnn->call.cudnnBackendDestroyDescriptor(plans->plan[i].desc);
+        dnn->call.cudnnBackendDestroyDescriptor(plans->plan[i].config);
+    }
+    plans->n = 0;
+}
+
+/* ---- keeping --------------------------------------------------------------------------------- */
+
+static struct hl_dnn_answer *find_answer(const hl_cudnn *dnn, const struct hl_dnn_answer *like)
+{
+    for (int64_t i = 0; i < dnn->n_answers; i++) {
+        struct hl_dnn_answer *a = dnn->answers[i];
+        if (a->hash == like->hash && a->deterministic == like->deterministic &&
+            a->all == like->all && strcmp(a->text, like->text) == 0)
+            return a;
+    }
+    return NULL;
+}
+
+/* With the device entered and its libraries' lock held. */
+static hl_status ask(hl_cudnn *dnn, const hl_dnn_conv *conv, struct hl_dnn_answer *answer)
+{
+    hl_cudnn_descs descs = {.dnn = dnn};
+    HL_TRY(hl_alloc_grow((void **)&dnn->answers, &dnn->cap_answers, dnn->n_answers + 1,
+                         sizeof *dnn->answers));
+    search(&descs, conv, answer);
+    hl_status status = must_stop(&descs) ? hl_cudnn_check(dnn, answer->status, "a search") : HL_OK;
+    hl_cudnn_descs_drop(&descs, 0);
+    if (status == HL_OK)
+        dnn->answers[dnn->n_answers++] = answer;
+    else
+        drop_plans(dnn, &answer->plans);
+    return status;
+}
+
+static hl_status find_or_ask(hl_cudnn *dnn, const hl_dnn_conv *conv, const char *text,
+                             bool deterministic, bool all, struct hl_dnn_answer **out_answer,
+                             bool *out_new)
+{
+    struct hl_dnn_answer like = {.hash = hl_hash_text(HL_HASH_START, text),
+                                 .deterministic = deterministic,
+                                 .all = all},
+                         *answer;
+    hl_text_copy(like.text, sizeof like.text, text);
+    *out_answer = find_answer(dnn, &like);
+    *out_new = !*out_answer;
+    if (*out_answer) return HL_OK;
+    HL_TRY(hl_alloc(sizeof *answer, (void **)&answer));
+    *answer = like;
+    hl_status status = ask(dnn, conv, answer);
+    if (status == HL_OK)
+        *out_answer = answer;
+    else
+        hl_free(answer);
+    return status;
+}
+
+hl_status hl_dnn_plans_find(hl_device *base, const hl_dnn_conv *conv, bool deterministic, bool all,
+                            const hl_dnn_plans **out_plans, hl_reason *out_why_not)
+{
+    hl_cuda_device *device = hl_cuda_of(base);
+    hl_cudnn *dnn = device->cudnn;
+    hl_problem problem = hl_dnn_conv_problem(base, conv);
+    struct hl_dnn_answer *answer;
+    bool is_new;
+    *out_plans = NULL;
+    HL_TRY(hl_cuda_enter(base));
+    hl_mutex_lock(&device->library_lock);
+    hl_status status = find_or_ask(dnn, conv, problem.text, deterministic, all, &answer, &is_new);
+    hl_mutex_unlock(&device->library_lock);
+    hl_cuda_leave(base);
+    HL_TRY(status);
+    if (is_new) HL_TRY(hl_problem_recall(base, &problem));
+    *out_plans = &answer->plans;
+    if (answer->plans.n) return HL_OK;
+    return hl_reason_set(out_why_not, "cuDNN has no plan for it (%s)",
+                         dnn->call.cudnnGetErrorString(answer->status));
+}
+
+void hl_dnn_answers_drop(hl_cudnn *dnn)
+{
+    for (int64_t i = 0; i < dnn->n_answers; i++) drop_plans(dnn, &dnn->answers[i]->plans);
+}

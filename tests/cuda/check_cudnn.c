@@ -1,0 +1,175 @@
+/* Plans of the real cuDNN without a GPU: convolutions are read from standard input, a line each,
+ * and planned for the GPU that a description says:
+ *
+ *     check_cudnn DESCRIPTION.json ARCH STUB < convolutions
+ *
+ * A line: op dtype result_dtype N C O groups n in.. kernel.. stride.. dilation.. before.. after..
+ * fusion, where op is conv, conv_bias, conv_transpose or conv_weight_grad, n the spatial dims, and
+ * fusion the text of a program, to the end of the line. Printed is what the kernel's query said. */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "kernels/cuda/dnn_plans.h"
+#include "kernels/cuda/internal.h"
+#include "tests/c/fusion_case.h"
+#include "tests/cuda/fake_device.h"
+
+static char *read_file(const char *path)
+{
+    FILE *file = fopen(path, "rb");
+    char *text = calloc(1, 1 << 16);
+    if (!file || !fread(text, 1, (1 << 16) - 1, file)) check_fail(__FILE__, __LINE__, "%s", path);
+    if (file) fclose(file);
+    return text;
+}
+
+typedef struct conv_line {
+    char op[32], dtype[16], result[16], fusion[HL_FUSION_TEXT];
+    int64_t N, C, O, groups;
+    int n;
+    hl_ints in, kernel, stride, dilation, before, after, out;
+} conv_line;
+
+static bool read_ints(char **at, int n, hl_ints *out_ints)
+{
+    out_ints->n = n;
+    for (int i = 0; i < n; i++) out_ints->at[i] = strtoll(*at, at, 10);
+    return true;
+}
+
+static bool read_line(conv_line *l)
+{
+    char text[512], *at;
+    int used = 0;
+    *l = (conv_line){.n = 0};
+    if (!fgets(text, sizeof text, stdin)) return false;
+    if (sscanf(text, "%31s %15s %15s%n", l->op, l->dtype, l->result, &used) != 3) return false;
+    at = text + used;
+    l->N = strtoll(at, &at, 10), l->C = strtoll(at, &at, 10), l->O = strtoll(at, &at, 10);
+    l->groups = strtoll(at, &at, 10), l->n = (int)strtoll(at, &at, 10);
+    hl_ints *lists[] = {&l->in, &l->kernel, &l->stride, &l->dilation, &l->before, &l->after};
+    for (int i = 0; i < 6; i++) read_ints(&at, l->n, lists[i]);
+    sscanf(at, " %191[^\n]", l->fusion);
+    l->out.n = l->n;
+    for (int d = 0; d < l->n; d++)
+        l->out.at[d] = (l->in.at[d] + l->before.at[d] + l->after.at[d] -
+                        l->dilation.at[d] * (l->kernel.at[d] - 1) - 1) /
+                           l->stride.at[d] +
+                       1;
+    return true;
+}
+
+static hl_dtype find_dtype(const char *name)
+{
+    return strcmp(name, "bf16") == 0  ? HL_DTYPE_BF16
+           : strcmp(name, "f16") == 0 ? HL_DTYPE_F16
+                                      : HL_DTYPE_F32;
+}
+
+static hl_shape make_shape(int64_t n, const hl_ints *spatial, int64_t c, bool last)
+{
+    hl_shape shape = {.rank = 0};
+    shape.dim[shape.rank++] = n;
+    if (!last) shape.dim[shape.rank++] = c;
+    for (int d = 0; d < spatial->n; d++) shape.dim[shape.rank++] = spatial->at[d];
+    if (last) shape.dim[shape.rank++] = c;
+    return shape;
+}
+
+static hl_graph *make_graph(const conv_line *l)
+{
+    hl_graph *graph;
+    hl_dtype dtype = find_dtype(l->dtype);
+    hl_type x = {dtype, make_shape(l->N, &l->in, l->C, true)},
+            y = {dtype, make_shape(l->N, &l->out, l->O, true)},
+            w = {dtype, make_shape(l->O, &l->kernel, l->C / l->groups, false)};
+    hl_attrs attrs = {.conv = {.stride = l->stride,
+                               .dilation = l->dilation,
+                               .before = l->before,
+                               .after = l->after,
+                               .groups = l->groups,
+                               .channels_last = true,
+                               .float32_out = strcmp(l->dtype, l->result) != 0,
+                               .tf32 = dtype == HL_DTYPE_F32 && strcmp(l->result, "tf32") == 0}};
+    hl_id in[4], out;
+    int n_in = 2;
+    hl_op op = HL_OP_CONV;
+    const hl_type *a = &x, *b = &w;
+    if (strcmp(l->op, "conv_transpose") == 0)
+        op = HL_OP_CONV_TRANSPOSE, a = &y, attrs.conv.size = l->in;
+    if (strcmp(l->op, "conv_weight_grad") == 0)
+        op = HL_OP_CONV_WEIGHT_GRAD, a = &y, b = &x, attrs.conv.size = l->kernel;
+    if (dtype == HL_DTYPE_F32) attrs.conv.float32_out = false;
+    CHECK_OK(hl_graph_create(&graph));
+    CHECK_OK(hl_graph_input(graph, "a", *a, &in[0]));
+    CHECK_OK(hl_graph_input(graph, "b", *b, &in[1]));
+    if (strcmp(l->op, "conv_bias") == 0) {
+        hl_type bias = {HL_DTYPE_F32, hl_shape_1d(l->O)};
+        CHECK_OK(hl_graph_input(graph, "bias", bias, &in[2]));
+        n_in++;
+    }
+    if (strstr(l->fusion, "y")) {
+        hl_type beside = {op == HL_OP_CONV ? y.dtype : x.dtype,
+                          op == HL_OP_CONV ? y.shape : x.shape};
+        CHECK_OK(hl_graph_input(graph, "beside", beside, &in[n_in++]));
+    }
+    graph->benchmark = getenv("CHECK_BENCHMARK") != NULL;
+    if (*l->fusion)
+        CHECK_OK(fusion_add(graph, op, in, n_in, &attrs, l->fusion, &out));
+    else
+        CHECK_OK(hl_graph_add(graph, op, in, n_in, &attrs, &out));
+    return graph;
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 4 || !dlopen(argv[3], RTLD_NOW | RTLD_GLOBAL)) return 2;
+    hl_reason why_not;
+    char *description = read_file(argv[1]);
+    hl_device *device = fake_device_open(&(hl_fake_config){.arch = atoi(argv[2])});
+    if (hl_cudnn_describe(device, description, &why_not) != HL_OK) {
+        printf("%s\n", why_not.text);
+        return 1;
+    }
+    conv_line l;
+    while (read_line(&l)) {
+        hl_graph *graph = make_graph(&l);
+        const hl_kernel *const *kernels =
+            device->ops->kernels(device, graph->nodes[graph->n_nodes - 1].op);
+        hl_node_id node = (hl_node_id)graph->n_nodes - 1;
+        hl_kernel_req req = {0};
+        double begin = now();
+        char text[HL_FUSION_TEXT];
+        hl_fusion_format(&graph->nodes[node], text);
+        hl_status status = kernels[0]->query(device, graph, node, &req, &why_not);
+        printf("%-17s %s %s n%lld c%lld o%lld g%lld in %lld k%lld s%lld d%lld %s: %s, scratch %zu",
+               l.op, l.dtype, l.result, (long long)l.N, (long long)l.C, (long long)l.O,
+               (long long)l.groups, (long long)l.in.at[0], (long long)l.kernel.at[0],
+               (long long)l.stride.at[0], (long long)l.dilation.at[0], text,
+               status == HL_OK             ? "yes"
+               : status == HL_ERROR_CONFIG ? why_not.text
+                                           : hl_status_message(),
+               req.scratch_bytes);
+        printf(", %.0f ms", 1e3 * (now() - begin));
+        hl_dnn_conv conv;
+        const hl_dnn_plans *plans = NULL;
+        if (status == HL_OK && hl_dnn_conv_make(device, graph, node, &conv, &why_not) &&
+            hl_dnn_plans_find(device, &conv, false, graph->benchmark, &plans, &why_not) == HL_OK)
+            for (int i = 0; i < plans->n; i++)
+                printf(" %s/%zu", plans->plan[i].name, plans->plan[i].bytes >> 10);
+        printf("\n");
+        hl_graph_destroy(graph);
+    }
+    free(description);
+    fake_device_close(device);
+    return CHECK_DONE();
+}

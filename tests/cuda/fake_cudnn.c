@@ -1,0 +1,937 @@
+#include "tests/cuda/fake_cudnn.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "kernels/cuda/cudnn_types.h"
+#include "tests/cuda/fake_hooks.h"
+
+#define HL_CUDNN_CALL(result, name, params) result name params;
+#include "kernels/cuda/cudnn.def"
+void hl_fake_dnn_reset(const hl_fake_dnn_config *config);
+int64_t hl_fake_dnn_fail(int64_t k, bool sticky, int status);
+int64_t hl_fake_dnn_live(void);
+hl_fake_dnn_counts hl_fake_dnn_get_counts(void);
+void hl_fake_dnn_configure(const char *text);
+
+/* ---- state ----------------------------------------------------------------------------------- */
+
+enum { N_ENGINES = HL_FAKE_DNN_ENGINES, HANDLE = 0xD11, MAX_PROBLEMS = 4096 };
+
+static hl_fake_dnn_config config;
+static hl_fake_dnn_counts counts = {.last_engine = -1};
+static bool is_loaded[N_ENGINES];
+static int64_t n_varied; /* runs of an engine that varies */
+static uint64_t problem_hash[MAX_PROBLEMS];
+
+struct cudnnContext {
+    int kind;
+    CUstream stream;
+};
+
+void hl_fake_dnn_reset(const hl_fake_dnn_config *wanted)
+{
+    config = wanted ? *wanted : (hl_fake_dnn_config){0};
+    int64_t live = counts.live;
+    counts = (hl_fake_dnn_counts){.live = live, .last_engine = -1};
+    memset(is_loaded, 0, sizeof is_loaded);
+    n_varied = 0;
+    fail_from(0, false, 0);
+}
+
+void hl_fake_dnn_configure(const char *text)
+{
+    hl_fake_dnn_config wanted = {.drops_nan = strcmp(text, "drops_nan=1") == 0,
+                                 .has_no_steps = strcmp(text, "no_steps=1") == 0,
+                                 .runs_nothing = strcmp(text, "runs_nothing=1") == 0};
+    if (*text && !wanted.drops_nan && !wanted.has_no_steps && !wanted.runs_nothing)
+        fprintf(stderr, "the fake cuDNN: not understood: %s\n", text);
+    hl_fake_dnn_reset(&wanted);
+}
+
+int64_t hl_fake_dnn_fail(int64_t k, bool sticky, int status)
+{
+    return fail_from(k, sticky, status);
+}
+
+/* Of the counts, for Python. */
+int64_t hl_fake_dnn_live(void)
+{
+    return counts.live;
+}
+
+hl_fake_dnn_counts hl_fake_dnn_get_counts(void)
+{
+    return counts;
+}
+
+static cudnnStatus_t complain(const char *what)
+{
+    char text[160];
+    snprintf(text, sizeof text, "cuDNN: %s", what);
+    driver.complain(text);
+    return CUDNN_STATUS_BAD_PARAM;
+}
+
+/* Every call that may fail. */
+#define CALL                                                                                       \
+    counts.calls++;                                                                                \
+    if (must_fail()) return failure.status
+
+size_t cudnnGetVersion(void)
+{
+    return 92801;
+}
+
+const char *cudnnGetErrorString(cudnnStatus_t status)
+{
+    switch (status) {
+    case CUDNN_STATUS_SUCCESS: return "CUDNN_STATUS_SUCCESS";
+    case CUDNN_STATUS_NOT_INITIALIZED: return "CUDNN_STATUS_NOT_INITIALIZED";
+    case CUDNN_STATUS_BAD_PARAM: return "CUDNN_STATUS_BAD_PARAM";
+    case CUDNN_STATUS_NOT_SUPPORTED: return "CUDNN_STATUS_NOT_SUPPORTED";
+    case CUDNN_STATUS_EXECUTION_FAILED: return "CUDNN_STATUS_EXECUTION_FAILED";
+    default: return "CUDNN_STATUS_INTERNAL_ERROR";
+    }
+}
+
+cudnnStatus_t cudnnCreate(cudnnHandle_t *handle)
+{
+    CALL;
+    if (config.is_silent) return CUDNN_STATUS_NOT_INITIALIZED;
+    if (!driver.has_context()) return complain("a handle without a context");
+    *handle = calloc(1, sizeof **handle);
+    (*handle)->kind = HANDLE;
+    counts.live++;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t cudnnDestroy(cudnnHandle_t handle)
+{
+    if (!handle || handle->kind != HANDLE) return complain("a handle that was never made");
+    handle->kind = 0;
+    free(handle);
+    counts.live--;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream)
+{
+    CALL;
+    if (!handle || handle->kind != HANDLE) return complain("a stream without a handle");
+    handle->stream = stream;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+/* ---- what descriptors are -------------------------------------------------------------------- */
+
+enum { MAX_DIMS = 5, MAX_SPATIAL = 3, MAX_STEPS = 4, MAX_TENSORS = 8, X = 0, W, Y };
+
+typedef struct tensor {
+    int64_t id, align, dim[MAX_DIMS], stride[MAX_DIMS];
+    int64_t type, rank;
+    int64_t is_virtual;
+} tensor;
+
+typedef struct geometry {
+    int64_t n, before[MAX_SPATIAL], after[MAX_SPATIAL], stride[MAX_SPATIAL], dilation[MAX_SPATIAL];
+} geometry;
+
+/* A convolution, or (mode >= 0) a pointwise step on x; 64-bit members alone, so that it has no
+ * holes. */
+typedef struct operation {
+    int64_t type, mode, reads;
+    geometry of;
+    tensor t[3]; /* x, w, y; of a step: x, what it reads beside, y */
+} operation;
+
+typedef struct problem {
+    int64_t n;
+    operation op[1 + MAX_STEPS];
+} problem;
+
+typedef struct attribute {
+    int name, type;
+    int64_t n;
+    unsigned char data[256];
+} attribute;
+
+enum { MAX_ATTRIBUTES = 10, MAGIC = 0xD35C };
+typedef struct desc {
+    int magic, type;
+    bool is_final;
+    int n;
+    attribute at[MAX_ATTRIBUTES];
+    /* What it was finalized to. */
+    union {
+        tensor tensor;
+        geometry geometry;
+        int64_t mode; /* of a pointwise descriptor */
+        operation op;
+        problem graph;
+    } as;
+    int engine; /* of an engine, a configuration, a plan */
+    int64_t knob[2];
+    int heur_mode;
+} desc;
+
+static desc *check(cudnnBackendDescriptor_t opaque, int type)
+{
+    desc *d = opaque;
+    return d && d->magic == MAGIC && (type < 0 || d->type == type) ? d : NULL;
+}
+
+cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type,
+                                           cudnnBackendDescriptor_t *out_desc)
+{
+    CALL;
+    desc *d = calloc(1, sizeof *d);
+    d->magic = MAGIC, d->type = (int)type;
+    counts.live++;
+    *out_desc = d;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t opaque)
+{
+    desc *d = check(opaque, -1);
+    if (!d) return complain("what is destroyed was never made");
+    d->magic = 0;
+    free(d);
+    counts.live--;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+/* ---- attributes ------------------------------------------------------------------------------ */
+
+/* Which attributes a type of descriptor has: CUDNN_TYPE_*, and the least and the most elements. */
+typedef struct attribute_row {
+    int desc, name, type, least, most;
+} attribute_row;
+#define LINK(desc, name)                                                                           \
+    {CUDNN_BACKEND_##desc, CUDNN_ATTR_##name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, 1}
+#define CONVOLUTION(kind, name, a, b, c)                                                           \
+    LINK(OPERATION_CONVOLUTION_##kind##_DESCRIPTOR, OPERATION_CONVOLUTION_##name##_CONV_DESC),     \
+        LINK(OPERATION_CONVOLUTION_##kind##_DESCRIPTOR, OPERATION_CONVOLUTION_##name##_##a),       \
+        LINK(OPERATION_CONVOLUTION_##kind##_DESCRIPTOR, OPERATION_CONVOLUTION_##name##_##b),       \
+        LINK(OPERATION_CONVOLUTION_##kind##_DESCRIPTOR, OPERATION_CONVOLUTION_##name##_##c),       \
+        {CUDNN_BACKEND_OPERATION_CONVOLUTION_##kind##_DESCRIPTOR,                                  \
+         CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_ALPHA, CUDNN_TYPE_FLOAT, 1, 1},                 \
+    {                                                                                              \
+        CUDNN_BACKEND_OPERATION_CONVOLUTION_##kind##_DESCRIPTOR,                                   \
+            CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_BETA, CUDNN_TYPE_FLOAT, 1, 1                 \
+    }
+static const attribute_row attribute_rows[] = {
+    {CUDNN_BACKEND_TENSOR_DESCRIPTOR, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, 1},
+    {CUDNN_BACKEND_TENSOR_DESCRIPTOR, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, 5},
+    {CUDNN_BACKEND_TENSOR_DESCRIPTOR, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, 5},
+    {CUDNN_BACKEND_TENSOR_DESCRIPTOR, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, 1},
+    {CUDNN_BACKEND_TENSOR_DESCRIPTOR, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, 1},
+    {CUDNN_BACKEND_TENSOR_DESCRIPTOR, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, 1},
+    {CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE,
+     1, 1},
+    {CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, CUDNN_ATTR_CONVOLUTION_CONV_MODE,
+     CUDNN_TYPE_CONVOLUTION_MODE, 1, 1},
+    {CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1,
+     1},
+    {CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2,
+     3},
+    {CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64,
+     2, 3},
+    {CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, 2,
+     3},
+    {CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64,
+     2, 3},
+    {CUDNN_BACKEND_POINTWISE_DESCRIPTOR, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1,
+     1},
+    {CUDNN_BACKEND_POINTWISE_DESCRIPTOR, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1,
+     1},
+    CONVOLUTION(FORWARD, FORWARD, X, W, Y),
+    CONVOLUTION(BACKWARD_DATA, BWD_DATA, DX, W, DY),
+    CONVOLUTION(BACKWARD_FILTER, BWD_FILTER, X, DW, DY),
+    LINK(OPERATION_POINTWISE_DESCRIPTOR, OPERATION_POINTWISE_PW_DESCRIPTOR),
+    LINK(OPERATION_POINTWISE_DESCRIPTOR, OPERATION_POINTWISE_XDESC),
+    LINK(OPERATION_POINTWISE_DESCRIPTOR, OPERATION_POINTWISE_BDESC),
+    LINK(OPERATION_POINTWISE_DESCRIPTOR, OPERATION_POINTWISE_YDESC),
+    {CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, CUDNN_ATTR_OPERATIONGRAPH_OPS,
+     CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, 1 + MAX_STEPS},
+    {CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE,
+     1, 1},
+    LINK(ENGINEHEUR_DESCRIPTOR, ENGINEHEUR_OPERATION_GRAPH),
+    {CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, 1},
+    LINK(EXECUTION_PLAN_DESCRIPTOR, EXECUTION_PLAN_ENGINE_CONFIG),
+    {CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE,
+     1, 1},
+    {CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, 1,
+     MAX_TENSORS},
+    {CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS,
+     CUDNN_TYPE_VOID_PTR, 1, MAX_TENSORS},
+    {CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR,
+     1, 1},
+};
+
+static size_t size_of(int type)
+{
+    switch (type) {
+    case CUDNN_TYPE_BOOLEAN: return sizeof(bool);
+    case CUDNN_TYPE_INT64: return 8;
+    case CUDNN_TYPE_VOID_PTR:
+    case CUDNN_TYPE_BACKEND_DESCRIPTOR:
+    case CUDNN_TYPE_HANDLE: return sizeof(void *);
+    default: return 4; /* float, and enumerators */
+    }
+}
+
+static const attribute *find(const desc *d, int name)
+{
+    for (int i = 0; i < d->n; i++)
+        if (d->at[i].name == name) return &d->at[i];
+    return NULL;
+}
+
+cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t opaque,
+                                       cudnnBackendAttributeName_t name,
+                                       cudnnBackendAttributeType_t type, int64_t n,
+                                       const void *values)
+{
+    CALL;
+    const size_t n_rows = sizeof attribute_rows / sizeof *attribute_rows;
+    desc *d = check(opaque, -1);
+    const attribute_row *row = attribute_rows, *end = row + n_rows;
+    if (!d) return complain("an attribute of no descriptor");
+    while (row < end && (row->desc != d->type || row->name != (int)name)) row++;
+    if (row == end) return complain("an attribute that its descriptor has not");
+    if (row->type != (int)type || n < row->least || n > row->most || !values)
+        return complain("an attribute of another type or size");
+    if (d->is_final) return complain("an attribute of what is finalized");
+    if (find(d, name)) return complain("an attribute that is set twice");
+    attribute *at = &d->at[d->n++];
+    *at = (attribute){.name = (int)name, .type = (int)type, .n = n};
+    memcpy(at->data, values, (size_t)n * size_of((int)type));
+    for (int64_t i = 0; i < n && type == CUDNN_TYPE_BACKEND_DESCRIPTOR; i++) {
+        const desc *linked = check(((void **)at->data)[i], -1);
+        if (!linked || !linked->is_final) return complain("a link to what is not finalized");
+    }
+    return CUDNN_STATUS_SUCCESS;
+}
+
+/* An attribute as numbers of 64 bits; how many, 0: it was not set. */
+static int64_t read_numbers(const desc *d, int name, int64_t *out)
+{
+    const attribute *at = find(d, name);
+    for (int64_t i = 0; at && i < at->n; i++) {
+        size_t bytes = size_of(at->type);
+        int32_t word;
+        memcpy(&word, at->data + (size_t)i * bytes, sizeof word);
+        out[i] = bytes == 1 ? at->data[i] : bytes == 4 ? word : ((const int64_t *)at->data)[i];
+    }
+    return at ? at->n : 0;
+}
+
+static const desc *read_link(const desc *d, int name, int type)
+{
+    const attribute *at = find(d, name);
+    return at ? check(*(void *const *)at->data, type) : NULL;
+}
+
+/* ---- finalizing what describes a problem ----------------------------------------------------- */
+
+static size_t bytes_of(int64_t type)
+{
+    return type == CUDNN_DATA_FLOAT ? 4 : 2;
+}
+
+static cudnnStatus_t finalize_tensor(desc *d)
+{
+    tensor *t = &d->as.tensor;
+    t->rank = read_numbers(d, CUDNN_ATTR_TENSOR_DIMENSIONS, t->dim);
+    if (!t->rank || read_numbers(d, CUDNN_ATTR_TENSOR_STRIDES, t->stride) != t->rank ||
+        !read_numbers(d, CUDNN_ATTR_TENSOR_UNIQUE_ID, &t->id) ||
+        !read_numbers(d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, &t->align) ||
+        !read_numbers(d, CUDNN_ATTR_TENSOR_DATA_TYPE, &t->type))
+        return complain("a tensor that is not whole");
+    (void)read_numbers(d, CUDNN_ATTR_TENSOR_IS_VIRTUAL, &t->is_virtual);
+    if (t->type != CUDNN_DATA_FLOAT && t->type != CUDNN_DATA_HALF && t->type != CUDNN_DATA_BFLOAT16)
+        return complain("a tensor of another type");
+    if (t->align < 1 || (t->align & (t->align - 1)) || (size_t)t->align < bytes_of(t->type))
+        return complain("a tensor of no alignment");
+    for (int64_t i = 0; i < t->rank; i++)
+        if (t->dim[i] < 1 || t->stride[i] < 1) return complain("a tensor without size");
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t finalize_geometry(desc *d)
+{
+    geometry *g = &d->as.geometry;
+    int64_t compute = -1, mode = -1;
+    read_numbers(d, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, &compute);
+    read_numbers(d, CUDNN_ATTR_CONVOLUTION_CONV_MODE, &mode);
+    if (compute != CUDNN_DATA_FLOAT || mode != CUDNN_CROSS_CORRELATION ||
+        !read_numbers(d, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, &g->n) ||
+        read_numbers(d, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, g->before) != g->n ||
+        read_numbers(d, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, g->after) != g->n ||
+        read_numbers(d, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, g->stride) != g->n ||
+        read_numbers(d, CUDNN_ATTR_CONVOLUTION_DILATIONS, g->dilation) != g->n)
+        return complain("a convolution that is not whole");
+    for (int64_t i = 0; i < g->n; i++)
+        if (g->before[i] < 0 || g->after[i] < 0 || g->stride[i] < 1 || g->dilation[i] < 1)
+            return complain("a convolution of no geometry");
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t finalize_step(desc *d)
+{
+    int64_t compute = -1;
+    read_numbers(d, CUDNN_ATTR_POINTWISE_MATH_PREC, &compute);
+    if (!read_numbers(d, CUDNN_ATTR_POINTWISE_MODE, &d->as.mode) || compute != CUDNN_DATA_FLOAT)
+        return complain("a pointwise step that is not whole");
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static const int *find_names(int type)
+{
+    static const int forward[] = {CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA},
+                     data[] = {CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
+                               CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+                               CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
+                               CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+                               CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+                               CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA},
+                     filter[] = {CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
+                                 CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+                                 CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
+                                 CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+                                 CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+                                 CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA};
+    return type == CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR         ? forward
+           : type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR ? data
+                                                                                  : filter;
+}
+
+static cudnnStatus_t check_convolution(const operation *op)
+{
+    const geometry *g = &op->of;
+    const tensor *x = &op->t[X], *w = &op->t[W], *y = &op->t[Y];
+    if (x->rank != g->n + 2 || w->rank != x->rank || y->rank != x->rank)
+        return complain("a convolution of tensors of other ranks");
+    if (x->dim[0] != y->dim[0] || w->dim[0] != y->dim[1] || x->dim[1] % w->dim[1] ||
+        y->dim[1] % (x->dim[1] / w->dim[1]))
+        return complain("channels that do not fit");
+    for (int64_t d = 0; d < g->n; d++) {
+        int64_t reach =
+            x->dim[d + 2] + g->before[d] + g->after[d] - g->dilation[d] * (w->dim[d + 2] - 1) - 1;
+        if (reach < 0 || reach / g->stride[d] + 1 != y->dim[d + 2])
+            return complain("a result of another size than the geometry gives");
+    }
+    for (int i = 0; i < 3; i++)
+        if (op->t[i].stride[1] != 1) return complain("channels that do not stand last");
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t finalize_convolution(desc *d)
+{
+    operation *op = &d->as.op;
+    const int *names = find_names(d->type);
+    const desc *link[4];
+    const attribute *alpha = find(d, names[4]), *beta = find(d, names[5]);
+    for (int i = 0; i < 3; i++) link[i] = read_link(d, names[i], CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+    link[3] = read_link(d, names[3], CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
+    for (int i = 0; i < 4; i++)
+        if (!link[i]) return complain("an operation that is not whole");
+    if (!alpha || !beta || *(const float *)alpha->data != 1 || *(const float *)beta->data != 0)
+        return complain("a convolution that is scaled");
+    op->type = d->type, op->mode = -1;
+    op->of = link[3]->as.geometry;
+    for (int i = 0; i < 3; i++) op->t[i] = link[i]->as.tensor;
+    return check_convolution(op);
+}
+
+static cudnnStatus_t finalize_pointwise(desc *d)
+{
+    operation *op = &d->as.op;
+    const desc *p = read_link(d, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR,
+                              CUDNN_BACKEND_POINTWISE_DESCRIPTOR),
+               *x = read_link(d, CUDNN_ATTR_OPERATION_POINTWISE_XDESC,
+                              CUDNN_BACKEND_TENSOR_DESCRIPTOR),
+               *b = read_link(d, CUDNN_ATTR_OPERATION_POINTWISE_BDESC,
+                              CUDNN_BACKEND_TENSOR_DESCRIPTOR),
+               *y = read_link(d, CUDNN_ATTR_OPERATION_POINTWISE_YDESC,
+                              CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+    if (!p || !x || !y) return complain("a step that is not whole");
+    op->type = d->type, op->mode = p->as.mode, op->reads = b != NULL;
+    op->t[X] = x->as.tensor, op->t[Y] = y->as.tensor;
+    if (b) op->t[W] = b->as.tensor;
+    bool is_binary = op->mode < CUDNN_POINTWISE_RELU_FWD;
+    if (is_binary != (b != NULL)) return complain("a step of another number of operands");
+    for (int64_t i = 0; i < x->as.tensor.rank; i++) {
+        int64_t n = x->as.tensor.dim[i];
+        if (y->as.tensor.dim[i] != n || (b && op->t[W].dim[i] != n && op->t[W].dim[i] != 1))
+            return complain("a step of other shapes");
+    }
+    return CUDNN_STATUS_SUCCESS;
+}
+
+/* Which of an operation's tensors is its result. */
+static int find_result(const operation *op)
+{
+    return op->type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR     ? X
+           : op->type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR ? W
+                                                                                        : Y;
+}
+
+/* A convolution, each further operation on the result of the one before; what lies between is
+ * nowhere in memory, what lies at the ends is. */
+static cudnnStatus_t finalize_graph(desc *d)
+{
+    problem *p = &d->as.graph;
+    const attribute *ops = find(d, CUDNN_ATTR_OPERATIONGRAPH_OPS);
+    const attribute *handle = find(d, CUDNN_ATTR_OPERATIONGRAPH_HANDLE);
+    if (!ops || !handle || (*(struct cudnnContext *const *)handle->data)->kind != HANDLE)
+        return complain("a graph without operations or a handle");
+    p->n = ops->n;
+    for (int64_t i = 0; i < p->n; i++) {
+        const desc *op = ((desc *const *)ops->data)[i];
+        p->op[i] = op->as.op;
+        bool is_step = op->type == CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR;
+        if (is_step != (i > 0)) return complain("a graph that is no convolution with steps");
+        const tensor *result = &p->op[i].t[find_result(&p->op[i])];
+        if (result->is_virtual != (i < p->n - 1))
+            return complain("a result that is, or is not, in memory");
+        if (i > 0 && p->op[i].t[X].id != p->op[i - 1].t[find_result(&p->op[i - 1])].id)
+            return complain("a step on something else");
+    }
+    return CUDNN_STATUS_SUCCESS;
+}
+
+/* ---- engines --------------------------------------------------------------------------------- */
+
+typedef struct engine_row {
+    int64_t workspace, align;
+    double ms;
+    unsigned notes; /* a bit each */
+    bool compiles, is_refused_early, is_refused_late;
+} engine_row;
+enum {
+    TENSOR_CORE = 1 << CUDNN_NUMERICAL_NOTE_TENSOR_CORE,
+    DOWN_CONVERT = 1 << CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS,
+    REDUCED_SUMS = 1 << CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION,
+    VARIES = 1 << CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC,
+    FALLBACK_ENGINE = N_ENGINES - 1
+};
+/* In the order of the heuristics; the last is that of the fallback mode. */
+static const engine_row engine_table[N_ENGINES] = {
+    {0, 1, 1.0, 0, false, true, false},          /* is not there after all */
+    {4096, 1, 1.0, 0, false, false, false},      /* the first that is */
+    {0, 1, 0.1, 0, false, false, true},          /* refuses when it runs */
+    {1 << 20, 16, 0.25, 0, false, false, false}, /* fastest, of aligned tensors */
+    {0, 1, 0.01, REDUCED_SUMS, false, false, false},
+    {0, 1, 0.02, TENSOR_CORE | DOWN_CONVERT, false, false, false}, /* TF32, of float32 operands */
+    {0, 1, 0.2, VARIES, false, false, false},
+    {(int64_t)1 << 30, 1, 0.01, 0, false, false, false}, /* wants too much */
+    {0, 1, 0.8, 0, true, false, false},
+    {64, 1, 0.9, 0, true, false, false},
+    {0, 1, 4.0, 0, false, false, false},
+};
+
+static bool is_there(const problem *p, int i, int64_t mode)
+{
+    const engine_row *row = &engine_table[i];
+    if ((mode == CUDNN_HEUR_MODE_FALLBACK) != (i == FALLBACK_ENGINE)) return false;
+    if (p->n > 1 && config.has_no_steps) return false;
+    if (row->notes & DOWN_CONVERT && p->op[0].t[X].type != CUDNN_DATA_FLOAT) return false;
+    for (int64_t o = 0; o < p->n; o++)
+        for (int t = 0; t < 3; t++)
+            if (p->op[o].t[t].rank && p->op[o].t[t].align < row->align) return false;
+    return true;
+}
+
+static uint64_t hash_problem(const problem *p)
+{
+    uint64_t hash = 0xCBF29CE484222325ull;
+    for (size_t i = 0; i < sizeof *p; i++)
+        hash = (hash ^ ((const unsigned char *)p)[i]) * 0x100000001B3ull;
+    return hash;
+}
+
+static void count_problem(const problem *p)
+{
+    uint64_t hash = hash_problem(p);
+    for (int64_t i = 0; i < counts.problems; i++)
+        if (problem_hash[i] == hash) return;
+    if (counts.problems < MAX_PROBLEMS) problem_hash[counts.problems++] = hash;
+}
+
+static cudnnStatus_t finalize_heuristics(desc *d)
+{
+    int64_t mode;
+    const desc *graph = read_link(d, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH,
+                                  CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+    if (!graph || !read_numbers(d, CUDNN_ATTR_ENGINEHEUR_MODE, &mode))
+        return complain("heuristics of nothing");
+    if (!driver.has_context()) return complain("a search without a context");
+    d->as.graph = graph->as.graph;
+    d->heur_mode = (int)mode;
+    counts.searches++;
+    if (mode == CUDNN_HEUR_MODE_A) count_problem(&d->as.graph);
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t finalize_plan(desc *d)
+{
+    const desc *configuration =
+        read_link(d, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+    if (!configuration || !find(d, CUDNN_ATTR_EXECUTION_PLAN_HANDLE))
+        return complain("a plan without an engine or a handle");
+    d->as.graph = configuration->as.graph;
+    d->engine = configuration->engine;
+    if (engine_table[d->engine].is_refused_early) return CUDNN_STATUS_NOT_SUPPORTED;
+    if (engine_table[d->engine].notes & REDUCED_SUMS) return complain("sums in 16 bits");
+    counts.plans++;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t finalize_pack(desc *d)
+{
+    const attribute *ids = find(d, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS),
+                    *pointers = find(d, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
+    if (!ids || !pointers || ids->n != pointers->n || !find(d, CUDNN_ATTR_VARIANT_PACK_WORKSPACE))
+        return complain("a variant pack that is not whole");
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t finalize(desc *d)
+{
+    switch (d->type) {
+    case CUDNN_BACKEND_TENSOR_DESCRIPTOR: return finalize_tensor(d);
+    case CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR: return finalize_geometry(d);
+    case CUDNN_BACKEND_POINTWISE_DESCRIPTOR: return finalize_step(d);
+    case CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR: return finalize_pointwise(d);
+    case CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR:
+    case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR:
+    case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR:
+        return finalize_convolution(d);
+    case CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR: return finalize_graph(d);
+    case CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR: return finalize_heuristics(d);
+    case CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR: return finalize_plan(d);
+    case CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR: return finalize_pack(d);
+    default: return complain("a descriptor that nobody finalizes");
+    }
+}
+
+cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t opaque)
+{
+    CALL;
+    desc *d = check(opaque, -1);
+    if (!d || d->is_final) return complain("what is finalized is nothing, or final");
+    cudnnStatus_t status = finalize(d);
+    d->is_final = status == CUDNN_STATUS_SUCCESS;
+    return status;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+static int64_t put_word(void *values, int64_t n_asked, int64_t i, int32_t word)
+{
+    if (i < n_asked) ((int32_t *)values)[i] = word;
+    return i + 1;
+}
+
+/* Configurations, in descriptors that the caller has made. */
+static cudnnStatus_t get_results(const desc *heur, int64_t n_asked, int64_t *n, void *values)
+{
+    for (int i = 0; i < N_ENGINES; i++) {
+        if (!is_there(&heur->as.graph, i, heur->heur_mode)) continue;
+        if (*n < n_asked) {
+            desc *to = check(((void **)values)[*n], CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+            if (!to || to->is_final) return complain("no room for a configuration");
+            to->as.graph = heur->as.graph, to->engine = i, to->is_final = true;
+        }
+        ++*n;
+    }
+    if (n_asked && *n > n_asked) *n = n_asked;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+/* An engine has as many knobs as its number, two at most. */
+static cudnnStatus_t get_knobs(const desc *d, int64_t n_asked, int64_t *n, void *values)
+{
+    for (*n = 0; *n < 2 && *n < d->engine && *n < n_asked; ++*n) {
+        desc *to = check(((void **)values)[*n], CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
+        if (!to) return complain("no room for a knob");
+        to->knob[0] = *n, to->knob[1] = 10 * d->engine + *n, to->is_final = true;
+    }
+    return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const opaque,
+                                       cudnnBackendAttributeName_t name,
+                                       cudnnBackendAttributeType_t type, int64_t n_asked,
+                                       int64_t *n, void *values)
+{
+    CALL;
+    desc *d = check(opaque, -1), *to;
+    (void)type;
+    if (!d || !d->is_final) return complain("reading what is not finalized");
+    const engine_row *row = &engine_table[d->engine];
+    *n = 0;
+    switch ((int)name) {
+    case CUDNN_ATTR_ENGINEHEUR_RESULTS: return get_results(d, n_asked, n, values);
+    case CUDNN_ATTR_ENGINECFG_KNOB_CHOICES: return get_knobs(d, n_asked, n, values);
+    case CUDNN_ATTR_ENGINECFG_ENGINE:
+        to = check(*(void **)values, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+        if (!to) return complain("no room for an engine");
+        to->engine = d->engine, to->is_final = true;
+        *n = 1;
+        break;
+    case CUDNN_ATTR_ENGINE_GLOBAL_INDEX: *(int64_t *)values = d->engine, *n = 1; break;
+    case CUDNN_ATTR_ENGINE_NUMERICAL_NOTE:
+        for (int bit = 0; bit < 16; bit++)
+            if (row->notes >> bit & 1) *n = put_word(values, n_asked, *n, bit);
+        break;
+    case CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE:
+        if (row->compiles)
+            *n = put_word(values, n_asked, *n, CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION);
+        break;
+    case CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE: *n = put_word(values, 1, 0, (int32_t)d->knob[0]); break;
+    case CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE: *(int64_t *)values = d->knob[1], *n = 1; break;
+    case CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE:
+        *(int64_t *)values = row->workspace, *n = 1;
+        break;
+    default: return complain("an attribute that nobody reads");
+    }
+    return CUDNN_STATUS_SUCCESS;
+}
+
+/* ---- running --------------------------------------------------------------------------------- */
+
+typedef struct job {
+    problem p;
+    void *at[1 + MAX_STEPS][3]; /* of each operation's tensors; NULL: virtual */
+    void *workspace;
+    int64_t workspace_bytes;
+    int engine;
+    int64_t shift; /* of where sums are cut */
+} job;
+
+static float load(const void *p, int64_t type, int64_t i)
+{
+    if (type == CUDNN_DATA_BFLOAT16) return hl_bf16_to_f32(((const uint16_t *)p)[i]);
+    if (type == CUDNN_DATA_HALF) return hl_f16_to_f32(((const uint16_t *)p)[i]);
+    return ((const float *)p)[i];
+}
+
+static void store(void *p, int64_t type, int64_t i, float value)
+{
+    if (type == CUDNN_DATA_BFLOAT16)
+        ((uint16_t *)p)[i] = hl_f32_to_bf16(value);
+    else if (type == CUDNN_DATA_HALF)
+        ((uint16_t *)p)[i] = hl_f32_to_f16(value);
+    else
+        ((float *)p)[i] = value;
+}
+
+/* A place in a tensor by its coordinates; 1 wide dims have one for all. */
+static int64_t place(const tensor *t, const int64_t *at)
+{
+    int64_t i = 0;
+    for (int64_t d = 0; d < t->rank; d++) i += t->dim[d] == 1 ? 0 : at[d] * t->stride[d];
+    return i;
+}
+
+/* The next coordinates in row-major order of n dims; false: there are none. */
+static bool step_on(const int64_t *dims, int64_t n, int64_t *at)
+{
+    for (int64_t d = n - 1; d >= 0; d--) {
+        if (++at[d] < dims[d]) return true;
+        at[d] = 0;
+    }
+    return false;
+}
+
+typedef struct summing {
+    const job *job;
+    float part[2];
+    int64_t n, cut; /* terms so far; those before the cut are the second part's */
+} summing;
+
+static void add_product(summing *s, int a, const int64_t *at_a, int b, const int64_t *at_b)
+{
+    const operation *op = &s->job->p.op[0];
+    const tensor *ta = &op->t[a], *tb = &op->t[b];
+    float x = load(s->job->at[0][a], ta->type, place(ta, at_a)),
+          y = load(s->job->at[0][b], tb->type, place(tb, at_b));
+    if (engine_table[s->job->engine].notes & DOWN_CONVERT)
+        x = round_to_tf32(x), y = round_to_tf32(y);
+    s->part[s->n++ < s->cut] += x * y;
+}
+
+/* Where tap k of output o reads, all spatial dims; false: padding. */
+static bool find_input(const operation *op, const int64_t *o, const int64_t *k, int64_t *out_x)
+{
+    const geometry *g = &op->of;
+    for (int64_t d = 0; d < g->n; d++) {
+        out_x[d] = o[d] * g->stride[d] - g->before[d] + k[d] * g->dilation[d];
+        if (out_x[d] < 0 || out_x[d] >= op->t[X].dim[d + 2]) return false;
+    }
+    return true;
+}
+
+/* The output whose tap k reads this input. */
+static bool find_output(const operation *op, const int64_t *x, const int64_t *k, int64_t *out_o)
+{
+    const geometry *g = &op->of;
+    for (int64_t d = 0; d < g->n; d++) {
+        int64_t from = x[d] + g->before[d] - k[d] * g->dilation[d];
+        if (from < 0 || from % g->stride[d]) return false;
+        out_o[d] = from / g->stride[d];
+        if (out_o[d] >= op->t[Y].dim[d + 2]) return false;
+    }
+    return true;
+}
+
+/* Element `at` of the convolution's result. */
+static void sum_forward(summing *s, const operation *op, const int64_t *at)
+{
+    int64_t in = op->t[W].dim[1], out = op->t[Y].dim[1] / (op->t[X].dim[1] / in);
+    int64_t x[MAX_DIMS] = {at[0]}, w[MAX_DIMS] = {at[1]};
+    do
+        for (int64_t c = 0; c < in && find_input(op, at + 2, w + 2, x + 2); c++) {
+            w[1] = c, x[1] = at[1] / out * in + c;
+            add_product(s, X, x, W, w);
+        }
+    while (step_on(op->t[W].dim + 2, op->of.n, w + 2));
+}
+
+static void sum_data(summing *s, const operation *op, const int64_t *at)
+{
+    int64_t in = op->t[W].dim[1], out = op->t[Y].dim[1] / (op->t[X].dim[1] / in);
+    int64_t y[MAX_DIMS] = {at[0]}, w[MAX_DIMS] = {0, at[1] % in};
+    do
+        for (int64_t c = 0; c < out && find_output(op, at + 2, w + 2, y + 2); c++) {
+            w[0] = y[1] = at[1] / in * out + c;
+            add_product(s, Y, y, W, w);
+        }
+    while (step_on(op->t[W].dim + 2, op->of.n, w + 2));
+}
+
+static void sum_weight(summing *s, const operation *op, const int64_t *at)
+{
+    int64_t in = op->t[W].dim[1], out = op->t[Y].dim[1] / (op->t[X].dim[1] / in);
+    int64_t y[MAX_DIMS] = {0, at[0]}, x[MAX_DIMS] = {0, at[0] / out * in + at[1]};
+    for (int64_t n = 0; n < op->t[Y].dim[0]; n++) {
+        x[0] = y[0] = n;
+        do
+            if (find_input(op, y + 2, at + 2, x + 2)) add_product(s, Y, y, X, x);
+        while (step_on(op->t[Y].dim + 2, op->of.n, y + 2));
+    }
+}
+
+static float apply_step(const job *j, int64_t i, const int64_t *at, float value)
+{
+    const operation *op = &j->p.op[i];
+    float b = op->reads ? load(j->at[i][W], op->t[W].type, place(&op->t[W], at)) : 0;
+    if (op->mode == CUDNN_POINTWISE_ADD) return value + b;
+    if (op->mode == CUDNN_POINTWISE_MUL) return value * b;
+    if (isnan(value)) return config.drops_nan ? 0 : value;
+    return value > 0 ? value : 0;
+}
+
+static const char *run_job(void *context)
+{
+    const job *j = context;
+    const operation *op = &j->p.op[0], *last = &j->p.op[j->p.n - 1];
+    const tensor *result = &last->t[find_result(last)];
+    void *to = j->at[j->p.n - 1][find_result(last)];
+    int64_t at[MAX_DIMS] = {0};
+    if (j->workspace_bytes) memset(j->workspace, 0xFF, (size_t)j->workspace_bytes);
+    do {
+        summing s = {.job = j, .cut = j->engine + j->shift};
+        if (find_result(op) == Y)
+            sum_forward(&s, op, at);
+        else if (find_result(op) == X)
+            sum_data(&s, op, at);
+        else
+            sum_weight(&s, op, at);
+        float value = s.part[0] + s.part[1];
+        for (int64_t i = 1; i < j->p.n; i++) value = apply_step(j, i, at, value);
+        store(to, result->type, place(result, at), value);
+    } while (step_on(result->dim, result->rank, at));
+    return NULL;
+}
+
+/* Where each tensor lies, by the variant pack. */
+static cudnnStatus_t find_tensor(const tensor *t, const desc *pack, void **out_at)
+{
+    const attribute *ids = find(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS),
+                    *pointers = find(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
+    int64_t n = 1;
+    for (int64_t i = 0; i < ids->n; i++)
+        if (((const int64_t *)ids->data)[i] == t->id) *out_at = ((void *const *)pointers->data)[i];
+    for (int64_t d = 0; d < t->rank; d++) n += (t->dim[d] - 1) * t->stride[d];
+    if (!*out_at || !driver.is_device(*out_at, (size_t)n * bytes_of(t->type)))
+        return complain("a tensor that is not in the GPU's memory");
+    if ((uintptr_t)*out_at % (uintptr_t)t->align)
+        return complain("a tensor that is less aligned than was said");
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t find_memory(job *j, const desc *pack)
+{
+    for (int64_t o = 0; o < j->p.n; o++)
+        for (int t = 0; t < 3; t++) {
+            const tensor *of = &j->p.op[o].t[t];
+            cudnnStatus_t status = CUDNN_STATUS_SUCCESS;
+            if (of->rank && !of->is_virtual) status = find_tensor(of, pack, &j->at[o][t]);
+            if (status != CUDNN_STATUS_SUCCESS) return status;
+        }
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t find_workspace(job *j, const desc *pack)
+{
+    j->workspace = *(void *const *)find(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE)->data;
+    j->workspace_bytes = engine_table[j->engine].workspace;
+    if (!j->workspace_bytes) return CUDNN_STATUS_SUCCESS;
+    if ((uintptr_t)j->workspace % 16 || !driver.is_device(j->workspace, (size_t)j->workspace_bytes))
+        return complain("a workspace that is not in the GPU's memory, or not aligned");
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static cudnnStatus_t load_engine(int i, CUstream stream)
+{
+    if (engine_table[i].is_refused_late || config.runs_nothing) return CUDNN_STATUS_NOT_SUPPORTED;
+    if (driver.is_capturing(stream) && !is_loaded[i])
+        return complain("an engine that would be loaded within a capture");
+    is_loaded[i] = true;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t opaque_plan,
+                                  cudnnBackendDescriptor_t opaque_pack)
+{
+    CALL;
+    const desc *plan = check(opaque_plan, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR),
+               *pack = check(opaque_pack, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+    if (!handle || handle->kind != HANDLE) return complain("a run without a handle");
+    if (!driver.has_context()) return complain("a run without a context");
+    if (!plan || !plan->is_final || !pack || !pack->is_final)
+        return complain("a run of what is not finalized");
+    job j = {.p = plan->as.graph, .engine = plan->engine};
+    cudnnStatus_t status = load_engine(j.engine, handle->stream);
+    if (status == CUDNN_STATUS_SUCCESS) status = find_memory(&j, pack);
+    if (status == CUDNN_STATUS_SUCCESS) status = find_workspace(&j, pack);
+    if (status != CUDNN_STATUS_SUCCESS) return status;
+    counts.runs++;
+    counts.last_engine = j.engine;
+    counts.n_steps = (int)j.p.n - 1;
+    if (config.varying >> j.engine & 1) j.shift = ++n_varied;
+    double ms = config.ms[j.engine] > 0 ? config.ms[j.engine] : engine_table[j.engine].ms;
+    if (j.p.n > 1) ms += config.step_ms;
+    return driver.submit(handle->stream, ms, run_job, &j, sizeof j) ? CUDNN_STATUS_EXECUTION_FAILED
+                                                                    : CUDNN_STATUS_SUCCESS;
+}
