@@ -292,7 +292,7 @@ struct hl_device_ops {
     hl_status (*autotune_read)(hl_device *device, const char *text);
 };
 
-/* A library that chooses on the device, and so is not asked where there is only a description: it
+/* A library that chooses on the device, and may not be asked where there is only a description: it
  * may stand where a plan has kernels whose names begin so, and take so much workspace. */
 typedef struct hl_unasked {
     const char *kernel, *library; /* "cuda.matmul", "cuBLASLt" */
@@ -309,6 +309,7 @@ struct hl_device {
     hl_dtype float_type;    /* what floating values are computed in: F64 on ref, F32 elsewhere */
     bool fuses;             /* runs POINTWISE_FUSED */
     bool packs;             /* has MATMUL_PACK and MATMUL_PACKED */
+    bool scales_columns;    /* products and convolutions take "mul(x, columns(y))" (ir/fusion.h) */
     hl_dtype reduced_dtype; /* the 16-bit type that it multiplies fast; F32: none */
     bool keeps_reduced;     /* mixed precision: activations between products stay in 16 bits */
     double overlap_flops;   /* weight gradients of at least so many operations run on a second
@@ -322,8 +323,8 @@ struct hl_device {
 
 typedef struct hl_device_options {
     int n_threads;   /* 0: all that are usable */
-    const char *isa; /* cpu: "portable", "avx2", "avx512", "avx512bf16" or NULL: HOTLOOP_CPU, else
-                        the best of the machine */
+    const char *isa; /* cpu: "portable", "avx2", "avx512", "avx512bf16", "amx" or NULL: HOTLOOP_CPU,
+                        else the best of the machine */
     const char *library_roots; /* cuda: folders that may hold wheels (`nvidia/...`), ':' between
                                   them; NULL: none */
     const char *gpu;           /* cuda: the name of a GPU that is described ("T4"), in the place of

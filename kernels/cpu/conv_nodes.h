@@ -18,7 +18,8 @@ enum {
     ROWS_MAX = 10 * HL_GEMM_ROWS_BEST, /* pixels of a block of pointers */
     POINTER_BYTES = 64 * 1024,         /* that a block's pointers take, roughly */
     FEW_CHANNELS = 16,                 /* a run of fewer is copied */
-    PARTIALS_MAX = 64                  /* moments of so many blocks of pixels are merged */
+    LINE_WORDS = 64 / sizeof(hl_gemm_word),
+    WORD_ELEMENTS = sizeof(hl_gemm_word) / sizeof(ELEMENT)
 };
 
 /* Of packing a number, on one core, ns, roughly. */
@@ -28,20 +29,23 @@ typedef struct conv_state {
     hl_taps taps;
     int64_t groups, in, out; /* channels of a group, of the source and of the result */
     int64_t words, run;      /* of a tap in a packed weight, and the channels that are so many */
+    int64_t line_words;      /* of all taps, where lines are copied: without gaps between taps */
+    int64_t line_stride;     /* elements between their rows, which begin cache lines */
     int64_t channels;        /* of the result */
     int64_t n_panels;        /* of a group's packed weight */
     int64_t n_rows;          /* of a block of pointers */
+    bool is_matrix;          /* the source itself is what the only tap reads */
     bool copies;             /* the runs of a row side by side */
     bool by_lines;           /* lines of the kernel at once */
     hl_epilogue epilogue;
-    int32_t result;       /* number in args */
-    int64_t moments_rows; /* pixels of a partial; 0: no moments are asked for */
-    size_t partials;      /* offset in the scratch of all threads, behind the packed weight */
+    int32_t result;     /* number in args */
+    hl_moments moments; /* where they are asked for */
+    size_t partials;    /* offset in the scratch of all threads, behind the packed weight */
     /* Elements between weights of neighbouring taps, channels of the source and of the result, and
      * groups. */
     int64_t k_stride, n_stride, group_stride;
     /* Offsets of parts of a thread's scratch. */
-    size_t zeros, places, pointers, rows, tile, gemm, thread_bytes;
+    size_t zeros, pointers, rows, turned, tile, gemm, thread_bytes;
 } conv_state;
 
 static size_t take(size_t *used, size_t bytes)
@@ -51,18 +55,27 @@ static size_t take(size_t *used, size_t bytes)
     return at;
 }
 
+/* Word rows of a panel of so many taps. */
+static int64_t count_words(const conv_state *s, int64_t n_taps)
+{
+    return s->by_lines ? s->line_words : n_taps * s->words;
+}
+
 static hl_gemm make_gemm(const conv_state *s, int64_t n_taps)
 {
-    bool is_run = s->copies || n_taps == 0; /* no taps: an empty run */
+    bool is_run = s->copies || s->is_matrix || n_taps == 0; /* no taps: an empty run */
     int64_t n_segments = is_run ? 1 : n_taps, k = is_run ? n_taps * s->run : s->in;
+    if (s->by_lines) k = s->line_words * WORD_ELEMENTS;
     return (hl_gemm){.type = TYPE,
                      .n = s->out,
                      .k = k,
-                     .a_row = k,
+                     .a_row = s->is_matrix  ? s->taps.channels
+                              : s->by_lines ? s->line_stride
+                                            : k,
                      .a_col = 1,
                      .n_segments = n_segments,
                      .ld_segments = s->n_rows,
-                     .b_rows = n_taps * s->words,
+                     .b_rows = count_words(s, n_taps),
                      .ldc = s->channels,
                      .first = true,
                      .last = true,
@@ -82,29 +95,29 @@ static conv_state make_state(const hl_graph *graph, const hl_node *node)
                     .result = node->n_in};
     int64_t n_taps = s.taps.n_taps;
     s.words = hl_gemm_count_rows(TYPE, 1, s.in);
-    s.run = s.words * (int64_t)(sizeof(hl_gemm_word) / sizeof(ELEMENT));
+    s.run = s.words * WORD_ELEMENTS;
+    s.line_words = hl_gemm_count_rows(TYPE, 1, n_taps * s.in);
+    s.line_stride = hl_cpu_ceil_div(s.line_words, LINE_WORDS) * LINE_WORDS * WORD_ELEMENTS;
     s.n_panels = hl_gemm_panels(s.out);
     s.n_rows = POINTER_BYTES / (n_taps * (int64_t)sizeof(void *)) / HL_GEMM_ROWS_BEST;
     s.n_rows = hl_cpu_min(hl_cpu_max(s.n_rows, 1) * HL_GEMM_ROWS_BEST, ROWS_MAX);
-    s.copies = s.in < FEW_CHANNELS;
-    s.by_lines = s.copies && s.groups == 1 && s.run == s.in && hl_taps_are_runs(&s.taps);
+    s.is_matrix = hl_taps_are_pixels(&s.taps);
+    s.copies = s.in < FEW_CHANNELS && !s.is_matrix;
+    s.by_lines = s.copies && s.groups == 1 && hl_taps_are_runs(&s.taps);
     s.k_stride = transposed ? s.out * n_taps : n_taps;
     s.n_stride = transposed ? n_taps : s.in * n_taps;
     s.group_stride = s.in * s.out * n_taps;
     hl_gemm largest = make_gemm(&s, n_taps);
     s.zeros = take(&s.thread_bytes, (size_t)s.taps.channels * sizeof(ELEMENT));
-    s.places = take(&s.thread_bytes, hl_taps_places_bytes(&s.taps));
     s.pointers = take(&s.thread_bytes, (size_t)(n_taps * s.n_rows) * sizeof(void *));
     if (s.copies)
-        s.rows = take(&s.thread_bytes, (size_t)(n_taps * s.run * s.n_rows) * sizeof(ELEMENT));
+        s.rows = take(&s.thread_bytes, (size_t)(largest.a_row * s.n_rows) * sizeof(ELEMENT));
+    if (s.by_lines)
+        s.turned = take(&s.thread_bytes, (size_t)(n_taps * s.in * HL_GEMM_PANEL) * sizeof(ELEMENT));
     s.gemm = take(&s.thread_bytes, hl_gemm_scratch_bytes(&largest));
-    s.partials =
-        (size_t)(s.groups * s.n_panels * s.words * HL_GEMM_PANEL * n_taps) * sizeof(hl_gemm_word);
-    if (s.epilogue.has_moments)
-        s.moments_rows = hl_cpu_max(hl_cpu_ceil_div(hl_cpu_ceil_div(s.taps.n_rows, PARTIALS_MAX),
-                                                    HL_GEMM_ROWS_BEST),
-                                    1) *
-                         HL_GEMM_ROWS_BEST;
+    s.partials = (size_t)(s.groups * s.n_panels * count_words(&s, n_taps) * HL_GEMM_PANEL) *
+                 sizeof(hl_gemm_word);
+    s.moments = hl_moments_make(s.taps.n_rows, s.channels, HL_GEMM_ROWS_BEST);
     if (s.taps.n_classes > 1)
         s.tile = take(&s.thread_bytes, (size_t)(s.n_rows * s.out) * sizeof(float));
     return s;
@@ -112,29 +125,11 @@ static conv_state make_state(const hl_graph *graph, const hl_node *node)
 
 /* The residual of results in another order than memory's would have to be brought into it. */
 static hl_status require_epilogue(const hl_graph *graph, const hl_node *node, const conv_state *s,
-                                  hl_kernel_req *out_req, hl_reason *out_why_not)
+                                  hl_reason *out_why_not)
 {
-    hl_gemm gemm = make_gemm(s, s->taps.n_taps);
-    HL_TRY(hl_epilogue_require(graph, node, &s->epilogue, out_why_not));
-    if (!s->epilogue.residual) return HL_OK;
-    if (s->taps.n_classes > 1) return hl_reason_set(out_why_not, "needs no residual with strides");
-    if (hl_gemm_is_one_block(&gemm)) out_req->in_place[0] = (uint64_t)1 << s->epilogue.residual;
-    return HL_OK;
-}
-
-static int64_t count_partials(const conv_state *s)
-{
-    return hl_cpu_max(hl_cpu_ceil_div(s->taps.n_rows, s->moments_rows), 1);
-}
-
-/* The second phase goes by blocks of pixels, each with its partial, and a third one merges. */
-static void require_moments(const conv_state *s, hl_kernel_req *out_req)
-{
-    int64_t n_partials = count_partials(s);
-    out_req->scratch_bytes += (size_t)(n_partials * 2 * s->channels) * sizeof(float);
-    out_req->n_phases = 3;
-    out_req->phase_rows = n_partials;
-    out_req->phase_row_cost *= (double)s->moments_rows;
+    if (s->epilogue.residual && s->taps.n_classes > 1)
+        return hl_reason_set(out_why_not, "needs no residual with strides");
+    return hl_epilogue_require(graph, node, &s->epilogue, out_why_not);
 }
 
 static bool takes(const hl_graph *graph, const hl_node *node, hl_reason *out_why_not)
@@ -162,18 +157,18 @@ static hl_status query_conv(hl_device *device, const hl_graph *graph, hl_node_id
         return HL_OK;
     }
     conv_state s = make_state(graph, node);
-    int64_t per_panel = s.words * HL_GEMM_PANEL;
+    int64_t per_panel = count_words(&s, s.taps.n_taps) * HL_GEMM_PANEL;
     out_req->scratch_bytes = s.partials;
     out_req->thread_scratch_bytes = s.thread_bytes;
     out_req->rows = hl_cpu_max(s.groups * s.n_panels * s.taps.n_classes, 1);
     out_req->grain = 1;
-    out_req->row_cost = NS_PER_NUMBER * (double)(per_panel * s.taps.n_taps);
+    out_req->row_cost = NS_PER_NUMBER * (double)per_panel;
     out_req->n_phases = 2;
     out_req->phase_rows = hl_cpu_max(s.taps.n_rows, 1);
     out_req->phase_row_cost =
         NS_PER_MAC * (double)s.channels * (double)(s.in * s.taps.n_taps) / s.taps.n_classes;
-    if (s.moments_rows) require_moments(&s, out_req);
-    return require_epilogue(graph, node, &s, out_req, out_why_not);
+    if (s.epilogue.has_moments) hl_moments_require(&s.moments, out_req);
+    return require_epilogue(graph, node, &s, out_why_not);
 }
 
 static hl_status prepare_conv(hl_device *device, const hl_graph *graph, hl_node_id id,
@@ -192,6 +187,30 @@ static hl_gemm_word *find_packed(const conv_state *s, void *scratch, int64_t gro
 {
     int64_t per_tap = s->n_panels * s->words * HL_GEMM_PANEL;
     return (hl_gemm_word *)scratch + (group * s->taps.n_taps + class->first_tap) * per_tap;
+}
+
+/* Taps of all channels as they are copied, channel by channel within a tap: rows of k, which are
+ * packed like those of a matrix. */
+static void pack_lines(const conv_state *s, const ELEMENT *weight, int64_t panel, ELEMENT *turned,
+                       void *scratch)
+{
+    const int64_t col = panel * HL_GEMM_PANEL, k = s->taps.n_taps * s->in;
+    hl_gemm_b b = {.type = TYPE,
+                   .dtype = DTYPE,
+                   .at = turned,
+                   .n_segments = 1,
+                   .k = k,
+                   .n = hl_cpu_min(s->out - col, HL_GEMM_PANEL),
+                   .k_stride = 1,
+                   .n_stride = k};
+    for (int64_t j = 0; j < b.n; j++) {
+        const ELEMENT *from = weight + (col + j) * s->n_stride;
+        for (int64_t c = 0; c < s->in; c++)
+            for (int64_t t = 0; t < s->taps.n_taps; t++)
+                turned[j * k + t * s->in + c] = from[c * s->k_stride + t];
+    }
+    hl_gemm_word *to = find_packed(s, scratch, 0, &s->taps.classes[0]);
+    hl_gemm_pack(&b, 0, 1, to + panel * s->line_words * HL_GEMM_PANEL);
 }
 
 /* One panel of a group's taps of a class. Taps that are not all of the kernel's are packed one by
@@ -218,10 +237,16 @@ static void pack_panel(const conv_state *s, const ELEMENT *weight, int64_t group
 }
 
 static void pack_panels(const conv_state *s, void *const *args, int64_t begin, int64_t end,
-                        void *scratch)
+                        const hl_launch *launch)
 {
     int64_t per_class = s->groups * s->n_panels;
+    void *scratch = launch->scratch;
     end = hl_cpu_min(end, per_class * s->taps.n_classes);
+    if (s->by_lines) {
+        ELEMENT *turned = (ELEMENT *)((unsigned char *)launch->thread_scratch + s->turned);
+        for (int64_t i = begin; i < end; i++) pack_lines(s, args[1], i, turned, scratch);
+        return;
+    }
     for (int64_t i = begin; i < end; i++)
         pack_panel(s, args[1], i % per_class / s->n_panels, &s->taps.classes[i / per_class],
                    i % s->n_panels, scratch);
@@ -249,9 +274,9 @@ static void run_rows(const conv_state *s, const hl_taps_class *class, int64_t ro
     float *result = args[s->result], *tile = (float *)(own + s->tile);
     bool is_only = s->taps.n_classes == 1;
     hl_gemm gemm = make_gemm(s, class->n_taps);
-    if (!s->by_lines)
-        hl_taps_point(&s->taps, class, row, n, args[0], sizeof(ELEMENT), own + s->zeros,
-                      (int64_t *)(own + s->places), pointers, s->n_rows);
+    if (!s->by_lines && !s->is_matrix)
+        hl_taps_point(&s->taps, class, row, n, 0, class->n_taps, args[0], sizeof(ELEMENT),
+                      own + s->zeros, pointers, s->n_rows);
     for (int64_t g = 0; g < s->groups; g++) {
         gemm.b = find_packed(s, scratch, g, class);
         gemm.epilogue = hl_epilogue_steps(&s->epilogue, args, s->channels);
@@ -259,13 +284,15 @@ static void run_rows(const conv_state *s, const hl_taps_class *class, int64_t ro
         gemm.c = is_only ? result + row * s->channels + g * s->out : tile;
         gemm.ldc = is_only ? s->channels : s->out;
         gemm.segment_offset = g * s->in;
-        gemm.segments = s->copies || class->n_taps == 0 ? NULL : pointers;
+        gemm.segments = s->copies || s->is_matrix || class->n_taps == 0 ? NULL : pointers;
         if (!gemm.segments) gemm.a = own + s->rows;
-        if (s->by_lines) {
+        if (s->is_matrix) {
+            gemm.a = (const ELEMENT *)args[0] + row * s->taps.channels + g * s->in;
+        } else if (s->by_lines) {
             int64_t n_lines = class->n_taps / s->taps.window.kernel[s->taps.window.n - 1];
             hl_taps_copy_lines(&s->taps, row, n, 0, n_lines, args[0], sizeof(ELEMENT),
-                               own + s->rows);
-        } else if (!gemm.segments) {
+                               own + s->rows, gemm.a_row * (int64_t)sizeof(ELEMENT));
+        } else if (s->copies) {
             copy_rows(s, pointers, class->n_taps, n, g * s->in, (ELEMENT *)(own + s->rows));
         }
         hl_gemm_run(&gemm, 0, n, 0, gemm.n, own + s->gemm);
@@ -277,18 +304,18 @@ static void run_rows(const conv_state *s, const hl_taps_class *class, int64_t ro
     }
 }
 
-static float *find_partial(const conv_state *s, void *scratch, int64_t row)
+static float *find_partials(const conv_state *s, void *scratch)
 {
-    float *partials = (float *)(void *)((unsigned char *)scratch + s->partials);
-    return partials + row / s->moments_rows * 2 * s->channels;
+    return (float *)(void *)((unsigned char *)scratch + s->partials);
 }
 
 /* Of rows that were made just now and lie in one block. */
 static void take_moments(const conv_state *s, const float *result, int64_t row, int64_t n,
                          void *scratch)
 {
-    hl_moments_take(result + row * s->channels, s->channels, row % s->moments_rows, n,
-                    find_partial(s, scratch, row));
+    const hl_moments *m = &s->moments;
+    hl_moments_take(result + row * s->channels, s->channels, row % m->grain, n,
+                    hl_moments_partial(m, find_partials(s, scratch), row));
 }
 
 static void run_pixels(const conv_state *s, void *const *args, int64_t begin, int64_t end,
@@ -301,38 +328,34 @@ static void run_pixels(const conv_state *s, void *const *args, int64_t begin, in
         const hl_taps_class *class = hl_taps_find(&s->taps, begin);
         int64_t row = begin - class->first_row;
         int64_t n = hl_cpu_min(hl_cpu_min(end - begin, class->n_rows - row), s->n_rows);
-        if (s->moments_rows) n = hl_cpu_min(n, s->moments_rows - row % s->moments_rows);
+        if (s->epilogue.has_moments) n = hl_cpu_min(n, s->moments.grain - row % s->moments.grain);
         run_rows(s, class, row, n, args, launch->scratch, own);
-        if (s->moments_rows) take_moments(s, args[s->result], row, n, launch->scratch);
+        if (s->epilogue.has_moments) take_moments(s, args[s->result], row, n, launch->scratch);
         begin += n;
     }
 }
 
-/* Partials [begin, end) with their pixels, then channels in as many shares. */
+/* The phases behind packing of a convolution with moments. */
 static void run_moments(const conv_state *s, void *const *args, int64_t begin, int64_t end,
                         const hl_launch *launch)
 {
-    int64_t n_vectors = hl_cpu_ceil_div(s->channels, HL_VL), n_partials = count_partials(s);
-    end = hl_cpu_min(end, n_partials);
-    if (launch->phase == 1) {
-        run_pixels(s, args, begin * s->moments_rows, end * s->moments_rows, launch);
-        return;
-    }
-    hl_moments_merge(find_partial(s, launch->scratch, 0), s->taps.n_rows, s->moments_rows,
-                     s->channels, begin * n_vectors / n_partials * HL_VL,
-                     hl_cpu_min(end * n_vectors / n_partials * HL_VL, s->channels),
-                     args[s->result + 1], args[s->result + 2]);
+    if (launch->phase == 1)
+        run_pixels(s, args, begin * s->moments.grain, end * s->moments.grain, launch);
+    else
+        hl_moments_share(&s->moments, find_partials(s, launch->scratch), begin, end,
+                         args[s->result + 1], args[s->result + 2]);
 }
 
 static void run_conv(const hl_kernel_state *state, void *const *args, int64_t begin, int64_t end,
                      const hl_launch *launch)
 {
+    const conv_state *s = state->impl;
     if (launch->phase == 0)
-        pack_panels(state->impl, args, begin, end, launch->scratch);
-    else if (((const conv_state *)state->impl)->moments_rows)
-        run_moments(state->impl, args, begin, end, launch);
+        pack_panels(s, args, begin, end, launch);
+    else if (s->epilogue.has_moments)
+        run_moments(s, args, begin, end, launch);
     else
-        run_pixels(state->impl, args, begin, end, launch);
+        run_pixels(s, args, begin, end, launch);
 }
 
 #define CONV(OP, text, texts)                                                                      \

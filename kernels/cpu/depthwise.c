@@ -1,7 +1,7 @@
 /* Convolutions of each channel by itself, of float32. */
 #include "ir/window.h"
 #include "kernels/cpu/epilogue.h"
-#include "kernels/cpu/rows.h"
+#include "kernels/cpu/moments.h"
 
 #define DTYPE        HL_DTYPE_F32
 #define ELEMENT      float

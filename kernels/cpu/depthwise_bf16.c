@@ -2,7 +2,7 @@
 #include "base/half.h"
 #include "ir/window.h"
 #include "kernels/cpu/epilogue.h"
-#include "kernels/cpu/rows.h"
+#include "kernels/cpu/moments.h"
 
 #define DTYPE        HL_DTYPE_BF16
 #define ELEMENT      uint16_t

@@ -42,7 +42,8 @@ typedef struct depth_state {
     int64_t N, C, n_taps;
     int64_t n_rows; /* of results, of all images */
     hl_epilogue epilogue;
-    int32_t result;                     /* number in args */
+    int32_t result; /* number in args */
+    hl_moments moments;
     int64_t n_vectors, share, n_shares; /* of the weight gradient: rows of results */
 } depth_state;
 
@@ -84,6 +85,7 @@ static depth_state make_state(const hl_graph *graph, const hl_node *node)
         s.n_taps *= s.dim[i].kernel;
     }
     s.n_rows = s.N * s.dim[0].result * s.dim[1].result;
+    s.moments = hl_moments_make(s.n_rows * s.dim[DIMS - 1].result, s.C, s.dim[DIMS - 1].result);
     s.n_vectors = hl_cpu_ceil_div(s.C, HL_VL);
     int64_t shares = hl_cpu_max(hl_cpu_ceil_div(TASKS, hl_cpu_max(s.n_vectors, 1)),
                                 hl_cpu_ceil_div(s.n_rows, ROWS_MAX));
@@ -152,6 +154,7 @@ static hl_status query_conv(hl_device *device, const hl_graph *graph, hl_node_id
     out_req->phase_rows = hl_cpu_max(s.n_rows, 1);
     out_req->phase_row_cost =
         NS_PER_MAC * (double)s.C * (double)s.n_taps * (double)s.dim[DIMS - 1].result;
+    if (s.epilogue.has_moments) hl_moments_require(&s.moments, out_req);
     return hl_epilogue_require(graph, node, &s.epilogue, out_why_not);
 }
 
@@ -330,17 +333,36 @@ static void run_row(const depth_state *s, void *const *args, const float *weight
     if (steps.activation == HL_GEMM_GELU) hl_gemm_gelu(dim->result, C, to, C);
 }
 
+/* Blocks of rows with the moments of each. */
+static void run_blocks(const depth_state *s, void *const *args, int64_t begin, int64_t end,
+                       const float *weight, float *partials, depth_tap *lines)
+{
+    const hl_moments *m = &s->moments;
+    int64_t width = s->dim[DIMS - 1].result, first = begin * m->grain;
+    for (; first < hl_cpu_min(end * m->grain, m->N); first += width) {
+        run_row(s, args, weight, first / width, lines);
+        hl_moments_take((const float *)args[s->result] + first * s->C, s->C, first % m->grain,
+                        width, hl_moments_partial(m, partials, first));
+    }
+}
+
 static void run_conv(const hl_kernel_state *state, void *const *args, int64_t begin, int64_t end,
                      const hl_launch *launch)
 {
     const depth_state *s = state->impl;
+    float *turned = launch->scratch, *partials = turned + s->n_taps * s->C;
     if (launch->phase == 0) {
-        turn_weight(s, args[1], begin, end, launch->scratch);
-        return;
+        turn_weight(s, args[1], begin, end, turned);
+    } else if (launch->phase == 2) {
+        hl_moments_share(&s->moments, partials, begin, end, args[s->result + 1],
+                         args[s->result + 2]);
+    } else if (s->epilogue.has_moments) {
+        run_blocks(s, args, begin, end, turned, partials, launch->thread_scratch);
+    } else {
+        end = hl_cpu_min(end, s->n_rows);
+        for (int64_t row = begin; row < end; row++)
+            run_row(s, args, turned, row, launch->thread_scratch);
     }
-    end = hl_cpu_min(end, s->n_rows);
-    for (int64_t row = begin; row < end; row++)
-        run_row(s, args, launch->scratch, row, launch->thread_scratch);
 }
 
 /* ---- the weight gradient --------------------------------------------------------------------- */
@@ -467,7 +489,7 @@ static void run_weight(const hl_kernel_state *state, void *const *args, int64_t 
      .query = query_##which,                                                                       \
      .prepare = prepare,                                                                           \
      .block = run_##which}
-static const hl_kernel conv = DEPTHWISE(CONV, "conv.depthwise", hl_epilogue_texts, conv);
+static const hl_kernel conv = DEPTHWISE(CONV, "conv.depthwise", hl_epilogue_moments_texts, conv);
 static const hl_kernel transpose =
     DEPTHWISE(CONV_TRANSPOSE, "conv_transpose.depthwise", hl_epilogue_texts, conv);
 static const hl_kernel weight_grad =

@@ -17,14 +17,14 @@ typedef struct reduce_state {
     hl_pw_kind kind;
     hl_dtype dtype, out_dtype;
     bool is_reverse, by_column;
-    int64_t grain, n_partials; /* moments over leading axes */
+    hl_moments moments; /* over leading axes */
 } reduce_state;
 
 static bool make_reduce(const hl_graph *graph, const hl_node *node, reduce_state *out_state)
 {
     const hl_type *x = hl_node_in_type(graph, node, 0);
     reduce_state *state = out_state;
-    *state = (reduce_state){.op = node->op, .dtype = x->dtype, .grain = 1};
+    *state = (reduce_state){.op = node->op, .dtype = x->dtype};
     state->out_dtype = hl_node_out_type(graph, node, 0)->dtype;
     hl_ints axes = hl_node_axes(node);
     if (!hl_shape_split(&x->shape, axes.at, axes.n, &state->O, &state->N, &state->I)) return false;
@@ -37,11 +37,7 @@ static bool make_reduce(const hl_graph *graph, const hl_node *node, reduce_state
         state->kind = HL_PW_F64;
     /* Running sums over columns would interleave their rows, so they stay whole. */
     state->by_column = state->O == 1 && state->I > 1 && node->op != HL_OP_CUMSUM;
-    state->n_partials = 1;
-    if (node->op == HL_OP_MOMENTS && state->by_column) {
-        state->grain = hl_cpu_grain(state->N);
-        state->n_partials = hl_cpu_max(hl_cpu_ceil_div(state->N, state->grain), 1);
-    }
+    state->moments = hl_moments_make(state->N, state->I, hl_cpu_grain(state->N));
     return true;
 }
 
@@ -482,17 +478,17 @@ static void find_column_moments(const reduce_state *reduce, void *const *args, i
     int64_t I = reduce->I;
     const float *x = args[0];
     end = hl_cpu_min(end, reduce->N);
-    for (int64_t first = begin; first < end; first += reduce->grain)
-        hl_moments_take(x + first * I, I, 0, hl_cpu_min(end - first, reduce->grain),
-                        partials + first / reduce->grain * 2 * I);
+    for (int64_t first = begin; first < end; first += reduce->moments.grain)
+        hl_moments_take(x + first * I, I, 0, hl_cpu_min(end - first, reduce->moments.grain),
+                        hl_moments_partial(&reduce->moments, partials, first));
 }
 
 /* Vectors [begin, end) of the columns. */
 static void merge_column_moments(const reduce_state *reduce, void *const *args, int64_t begin,
                                  int64_t end, float *partials)
 {
-    hl_moments_merge(partials, reduce->N, reduce->grain, reduce->I, begin * HL_VL,
-                     hl_cpu_min(reduce->I, end * HL_VL), args[1], args[2]);
+    hl_moments_merge(&reduce->moments, partials, begin * HL_VL, hl_cpu_min(reduce->I, end * HL_VL),
+                     args[1], args[2]);
 }
 
 static void run_column_moments(const hl_kernel_state *state, void *const *args, int64_t begin,
@@ -566,13 +562,11 @@ static hl_status query_moments(hl_device *device, const hl_graph *graph, hl_node
     }
     if (!fits) return hl_reason_set(out_why_not, "needs leading or trailing axes");
     out_req->rows = hl_cpu_max(by_column ? state.N : state.O, 1);
-    out_req->grain = by_column ? state.grain : hl_cpu_line_grain(sizeof(float));
+    out_req->grain = by_column ? state.moments.grain : hl_cpu_line_grain(sizeof(float));
     out_req->row_in = 1;
     out_req->row_out = by_column ? 0 : 3;
     out_req->row_cost = 0.3 * (double)(by_column ? state.I : state.N);
-    if (by_column) {
-        out_req->scratch_bytes = (size_t)(state.n_partials * 2 * state.I) * sizeof(float);
-    }
+    if (by_column) out_req->scratch_bytes = hl_moments_bytes(&state.moments);
     return HL_OK;
 }
 
@@ -590,7 +584,7 @@ static hl_status query_column_moments(hl_device *device, const hl_graph *graph, 
     make_reduce(graph, &graph->nodes[id], &state);
     out_req->n_phases = 2;
     out_req->phase_rows = hl_cpu_max(hl_cpu_ceil_div(state.I, HL_VL), 1);
-    out_req->phase_row_cost = 5.0 * (double)state.n_partials;
+    out_req->phase_row_cost = 5.0 * (double)state.moments.n_partials;
     return HL_OK;
 }
 

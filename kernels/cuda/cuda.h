@@ -45,7 +45,7 @@ void hl_cuda_survey(const hl_backend *build, const hl_device_options *options, b
     X(softmax)                                                                                     \
     X(loss)                                                                                        \
     X(control)                                                                                     \
-    X(optim) X(norm) X(reduce) X(matmul) X(conv) X(implicit) X(window) X(resample)
+    X(optim) X(norm) X(reduce) X(matmul) X(conv_dnn) X(conv) X(window) X(resample)
 #define HL_CUDA_LIST(family) extern const hl_kernel *const hl_cuda_##family##_kernels[];
 HL_CUDA_FAMILIES(HL_CUDA_LIST)
 #undef HL_CUDA_LIST

@@ -33,23 +33,16 @@ static int64_t find_after(const hl_window *w, int d, int64_t after)
     return reach >= 0 && reach / w->stride[d] + 1 == w->out[d] ? w->before[d] : after;
 }
 
-/* What a node carries, in the library's words: steps in their order, of which an operand is the
- * next one of the programs'. */
-typedef struct dnn_epilogue {
-    const char *text;
-    int n;
-    cudnnPointwiseMode_t mode[HL_DNN_STEPS];
-    /* Values of the result's size that kernels in its place read and write. */
-    int passes;
-    const char *activation;
-} dnn_epilogue;
-static const dnn_epilogue epilogues[] = {
-    {"", 0, {0}, 0, NULL},
-    {"relu(x)", 1, {CUDNN_POINTWISE_RELU_FWD}, 2, "relu"},
-    {"add(x, y)", 1, {CUDNN_POINTWISE_ADD}, 3, NULL},
-    {"relu(add(x, y))", 2, {CUDNN_POINTWISE_ADD, CUDNN_POINTWISE_RELU_FWD}, 3, "relu"},
-};
-const char *const hl_dnn_fusions[] = {"", "relu(x)", "add(x, y)", "relu(add(x, y))", NULL};
+/* What a node may carry, all of it in this order: a scale and a shift for each channel, a residual,
+ * relu. Without the first ones ("alone") there may be a text for none. */
+#define FORMS(alone, text, next)                                                                   \
+    alone, "relu(" text ")", "add(" text ", " next ")", "relu(add(" text ", " next "))"
+#define SCALED "mul(x, columns(y))"
+const char *const hl_dnn_fusions[] = {
+    FORMS("", "x", "y"), FORMS("add(x, columns(y))", "add(x, columns(y))", "z"),
+    FORMS(SCALED, SCALED, "z"),
+    FORMS("add(" SCALED ", columns(z))", "add(" SCALED ", columns(z))", "w"), NULL};
+enum { IS_RELU = 1, HAS_RESIDUAL = 2, HAS_SHIFT = 4, HAS_SCALE = 8 };
 
 static bool add_step(const hl_device *device, const hl_graph *graph, const hl_node *node,
                      cudnnPointwiseMode_t mode, int arg, bool per_channel, hl_dnn_conv *c,
@@ -64,6 +57,9 @@ static bool add_step(const hl_device *device, const hl_graph *graph, const hl_no
                       hl_dtype_name(dtype));
         return false;
     }
+    if (!per_channel && hl_shape_numel(hl_graph_shape(graph, node->in[arg])) !=
+                            hl_shape_numel(hl_graph_shape(graph, node->out)))
+        return hl_reason_set(out_why_not, "needs a residual of the result's shape"), false;
     step->type = type_of(dtype);
     step->align = hl_cuda_alignment(device, graph, node->in[arg]);
     return true;
@@ -72,21 +68,30 @@ static bool add_step(const hl_device *device, const hl_graph *graph, const hl_no
 static bool set_steps(const hl_device *device, const hl_graph *graph, const hl_node *node,
                       hl_dnn_conv *c, hl_reason *out_why_not)
 {
-    const dnn_epilogue *epilogue = &epilogues[hl_fusion_find(graph, node, hl_dnn_fusions)];
-    int arg = hl_node_epilogue(node) ? hl_node_epilogue_in(node) : -1;
+    static const struct {
+        int bit;
+        cudnnPointwiseMode_t mode;
+        bool reads, per_channel;
+    } parts[] = {{HAS_SCALE, CUDNN_POINTWISE_MUL, true, true},
+                 {HAS_SHIFT, CUDNN_POINTWISE_ADD, true, true},
+                 {HAS_RESIDUAL, CUDNN_POINTWISE_ADD, true, false},
+                 {IS_RELU, CUDNN_POINTWISE_RELU_FWD, false, false}};
+    int form = hl_fusion_find(graph, node, hl_dnn_fusions);
+    int arg = form ? hl_node_epilogue_in(node) : -1;
     if (hl_node_anchor_in(node) > 2 &&
         !add_step(device, graph, node, CUDNN_POINTWISE_ADD, 2, true, c, out_why_not))
         return false;
     c->n_own = c->n_steps;
-    for (int i = 0; i < epilogue->n; i++) {
-        bool reads = epilogue->mode[i] < CUDNN_POINTWISE_RELU_FWD;
-        if (!add_step(device, graph, node, epilogue->mode[i], reads ? arg++ : -1, false, c,
-                      out_why_not))
+    for (int i = 0; i < 4; i++)
+        if (form & parts[i].bit &&
+            !add_step(device, graph, node, parts[i].mode, parts[i].reads ? arg++ : -1,
+                      parts[i].per_channel, c, out_why_not))
             return false;
-    }
-    c->activation = epilogue->activation;
-    c->apart_bytes = epilogue->passes * bytes_of(c->result) *
-                     hl_shape_numel(&hl_node_out_type(graph, node, 0)->shape);
+    if (form & IS_RELU) c->activation = "relu";
+    /* A kernel in their place reads the result and perhaps a residual, and writes it. */
+    if (form)
+        c->apart_bytes = (form & HAS_RESIDUAL ? 3 : 2) * bytes_of(c->result) *
+                         hl_shape_numel(&hl_node_out_type(graph, node, 0)->shape);
     return true;
 }
 

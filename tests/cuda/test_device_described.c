@@ -125,7 +125,6 @@ static void test_nothing_runs(void)
     CHECK(strstr(why_not.text, "cuBLASLt chooses on the GPU, got a description") != NULL);
     const hl_cudnn *dnn;
     CHECK_INT(hl_cudnn_get(device, &dnn, &why_not), HL_ERROR_CONFIG);
-    CHECK(strstr(why_not.text, "cuDNN chooses on the GPU, got a description") != NULL);
     ops->event_destroy(device, event);
     ops->stream_destroy(device, stream);
     ops->destroy(device);

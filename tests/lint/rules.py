@@ -144,12 +144,13 @@ def check_circles(texts: dict[str, str]) -> list[str]:
 PASS_OPS: dict[str, set[str]] = {
     "amp": {"CAST"},
     "epilogue": {
-        "RESHAPE", "GELU", "GELU_GRAD", "RELU", "RELU_GRAD", "CAST", "WHERE", "GT"
+        "RESHAPE", "GELU", "GELU_GRAD", "RELU", "RELU_GRAD", "CAST", "WHERE", "GT", "MOMENTS"
     },
     "feed": {"CAST"},
+    "fold": {"MUL", "DIV", "ADD", "SUB"},
     "fuse": {"CAST"},
     "hoist": {"EXPAND"},
-    "layout": {"PERMUTE", "EXPAND"},
+    "layout": {"CAST", "PERMUTE", "EXPAND"},
     "guard": {
         "CONTROL_BEGIN", "CONTROL_MICRO", "CONTROL_APPLY", "CONCAT", "ADD", "MUL", "ACCUMULATE",
         "ASSIGN", "EMA"

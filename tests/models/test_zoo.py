@@ -86,3 +86,30 @@ def test_odd_sizes() -> None:
     """U-Net gives a class for each pixel of an image of any size."""
     assert models.unet()(images(1, 37)).shape == (1, 2, 37, 37)
     assert models.unet(bilinear=True)(images(1, 37)).shape == (1, 2, 37, 37)
+
+
+@pytest.mark.parametrize("weights", ["DEFAULT", "IMAGENET1K_V1", 3])
+def test_weights_are_files(weights) -> None:
+    rule = r"weights: must be the path of a local file, .*; nothing is downloaded: torch.save\("
+    with pytest.raises(hl.ConfigError, match=rule):
+        models.resnet18(weights=weights)
+
+
+def test_a_norm_in_training_is_one_pass() -> None:
+    """Its statistics come with the convolution; relu and the residual go with its one pass."""
+    data = hl.DataModule.from_arrays(images(4), np.arange(4) % 3, batch_size=4, val=0)
+    text = hl.plan(models.resnet18(num_classes=3), data, precision="32-true").text
+    lines = [line.strip() for line in text.splitlines() if line.strip().startswith("cpu.")]
+    forward = lines[: next(i for i, line in enumerate(lines) if "cross_entropy" in line)]
+    passes = [
+        line
+        for line in forward
+        if line.startswith("cpu.pointwise.")
+        and re.search(r"-> .*float32\(4, \d\d?, \d\d?, (64|128|256|512)\)", line)
+        and "avgpool" not in line
+    ]
+    made = [line for line in forward if "{x, mean_rows(x), var_rows(x)}" in line]
+    assert not [line for line in lines if ".moments." in line]
+    assert len(made) == 20
+    # A norm beside which another is added takes that one's pass with it.
+    assert len(passes) == 17

@@ -9,6 +9,8 @@ _TORCH = "tests/api/test_nn_functional.py::test_against_torch"
 _MODULES, _WEIGHTS = "tests/api/test_image_modules.py::", "tests/models/test_weights.py::"
 _LAYOUT, _WRONG = "tests/ops/test_layout.py", "tests/api/test_image_layers.py"
 
+_MOMENTS = "tests/ops/test_epilogues.py::test_moments_are_made_by_the_convolution"
+
 _TAPS = [
     Mutant(
         "class-of-taps-begins-at-another-pixel",
@@ -49,10 +51,38 @@ _TAPS = [
 
 _CONV = [
     Mutant(
+        "moments-of-a-block-begin-anew",
+        _CPU + "moments.h",
+        "if (before) mean =",
+        "if (before < 0) mean =",
+        python(_MOMENTS),
+    ),
+    Mutant(
+        "moments-of-blocks-that-threads-choose",
+        _CPU + "conv_nodes.h",
+        "n = hl_cpu_min(n, s->moments.grain - row % s->moments.grain);",
+        "n = hl_cpu_min(n, end - begin);",
+        python(_MOMENTS),
+    ),
+    Mutant(
+        "moments-of-the-first-row-of-a-block",
+        _CPU + "depthwise_nodes.h",
+        "first % m->grain,",
+        "0,",
+        python(_MOMENTS),
+    ),
+    Mutant(
+        "moments-over-any-axes",
+        "csrc/passes/epilogue.c",
+        "if (axes.at[d] != d) return false;",
+        ";",
+        python("tests/ops/test_epilogues.py::test_other_moments_stay_apart"),
+    ),
+    Mutant(
         "groups-share-the-first-bias",
         _CPU + "conv_nodes.h",
-        "bias ? bias + g * s->out : NULL;",
-        "bias;",
+        "hl_epilogue_move(&gemm.epilogue, row, g * s->out);",
+        "hl_epilogue_move(&gemm.epilogue, row, 0);",
         c("test_cpu_windows"),
     ),
     Mutant(
@@ -309,8 +339,22 @@ _CORE = [
     Mutant(
         "values-per-channel-are-wanted-in-order",
         "csrc/passes/layout.c",
-        "return lies_alike(hl_graph_shape(s->graph, source), order) ? source : HL_NONE;",
+        "return lies_alike(hl_graph_shape(s->graph, value), order) ? value : HL_NONE;",
         "return HL_NONE;",
+        python(_LAYOUT),
+    ),
+    Mutant(
+        "broadcast-values-keep-their-dtype",
+        "csrc/passes/layout.c",
+        "if (hl_graph_dtype(s->graph, source) != dtype)",
+        "if (source == HL_NONE)",
+        python(_LAYOUT),
+    ),
+    Mutant(
+        "gradients-of-padding-are-turned",
+        "csrc/ir/ops.def",
+        "HL_OP_INTERNAL | HL_OP_ANY_ORDER, pad,",
+        "HL_OP_INTERNAL, pad,",
         python(_LAYOUT),
     ),
 ]

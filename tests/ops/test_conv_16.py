@@ -16,6 +16,7 @@ from ops.harness import Array
 
 CASES = [
     Shape("dense", 2, 16, 24, (9, 10), (3, 3), before=(1, 1), after=(1, 1)),
+    Shape("panels", 2, 64, 72, (12, 13), (3, 3), before=(1, 1), after=(1, 1)),
     Shape("odd-channels", 1, 5, 7, (8, 8), (3, 3), before=(1, 1), after=(1, 1)),
     Shape("stem", 2, 3, 33, (17, 16), (7, 7), (2, 2), before=(3, 3), after=(3, 3)),
     Shape("pointwise", 2, 32, 40, (9, 9), (1, 1)),
@@ -76,8 +77,8 @@ def test_of_bfloat16(s: Shape, isa: str) -> None:
     (_, first), (text, second) = (
         run(_core.Device("cpu", 0, n_threads, isa), s, "bfloat16") for n_threads in (2, 1)
     )
-    if isa == "avx512bf16":
-        assert ".avx512bf16" in text or s.groups == s.c
+    if isa in ("avx512bf16", "amx"):
+        assert f".{isa}" in text or s.groups == s.c
         assert "unfold" not in text
     for a, b in zip(first, second):
         np.testing.assert_array_equal(a, b)

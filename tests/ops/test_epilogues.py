@@ -253,6 +253,14 @@ def test_stays_apart_and_right(build: Build) -> None:
         np.testing.assert_array_equal(a, b)
 
 
+def test_a_number_for_each_row_of_a_square_is_none_for_each_column() -> None:
+    shapes = {"x": (N, K), "w": (K, N), "b": (N,), "r": (N, N)}
+    want, _ = run(by_rows, shapes, False)
+    got, text = run(by_rows, shapes, True)
+    assert ".pointwise" in text
+    np.testing.assert_array_equal(got[0], want[0])
+
+
 def test_a_residual_takes_over_no_memory_that_is_read_later() -> None:
     """In place where the residual dies, and apart where somebody else reads it."""
 
@@ -299,3 +307,81 @@ def test_a_residual_of_a_convolution_that_dies(s: Shape) -> None:
     got, text = run(build, operands(s, False), True)
     assert ".pointwise" not in text
     np.testing.assert_array_equal(got[0], want[0])
+
+
+# ---- moments
+
+
+def moments(
+    s: Shape, isa: str, fuse: bool, n_threads: int, mean: float, dtype: str = "float32"
+) -> tuple[list[np.ndarray], str]:
+    """y, its mean and its variance of each channel."""
+    graph = _core.Graph()
+    shapes = operands(s, False)
+    ids = {name: graph.input(name, "float32", shapes[name]) for name in "xwb"}
+    y = add(graph, "conv", *ids.values(), **s.attrs)
+    for value in (y, *graph.add("moments", [y], axes=tuple(range(len(shapes["r"]) - 1)))):
+        graph.output(value)
+    session = _core.Session(_core.Device("cpu", 0, n_threads, isa))
+    plan = _core.Plan(session, graph, fuse=fuse, compute_dtype=dtype)
+    rng = np.random.default_rng(0)
+    plan.input(0, rng.standard_normal(shapes["x"]).astype("float32"))
+    plan.input(1, rng.standard_normal(s.weight).astype("float32"))
+    plan.input(2, np.full(shapes["b"], mean, "float32"))
+    plan.run(1)
+    return [plan.output(i) for i in range(3)], str(plan)
+
+
+# Several rows of images in a block.
+WIDE = [
+    replace(s, name=f"wide-{s.name}", n=3, size=(40, 41))
+    for s in CONVOLUTIONS
+    if s.name in ("dense", "depthwise")
+]
+
+
+@pytest.mark.parametrize("mean", [0.0, 1e4], ids=["", "far"])
+@pytest.mark.parametrize("isa", _core.cpu_info()["isa"])
+@pytest.mark.parametrize("s", [*CONVOLUTIONS, *WIDE], ids=lambda s: s.name)
+def test_moments_are_made_by_the_convolution(s: Shape, isa: str, mean: float) -> None:
+    """Those of what it gives, also far from 0, and the same for any number of threads."""
+    (want, *_), apart = moments(s, isa, False, 2, mean)
+    (y, m, v), text = moments(s, isa, True, 2, mean)
+    assert ".moments" in apart
+    assert "{x, mean_rows(x), var_rows(x)}" in text
+    np.testing.assert_array_equal(y, want)
+    for n_threads in (1, 7):
+        (_, *others), _ = moments(s, isa, True, n_threads, mean)
+        np.testing.assert_array_equal(others, [m, v])
+    rows = y.reshape(-1, y.shape[-1]).astype("float64")
+    middle, var = rows.mean(0), rows.var(0)
+    # Sums of 32 rows, then merges: the mean of each has some 40 roundings, and the variance those
+    # of distances between such means.
+    part = 40 * 2.0**-24 * np.abs(rows).mean(0)
+    assert (np.abs(m - middle) <= 2 * part).all()
+    assert (np.abs(v - var) <= 64 * 2.0**-24 * var + 4 * part * np.sqrt(var) + part**2).all()
+
+
+def summed_over_pixels(graph: _core.Graph, ids: dict[str, int], y: int) -> list[int]:
+    return list(graph.add("moments", [y], axes=(1, 2)))
+
+
+def of_each_image(graph: _core.Graph, ids: dict[str, int], y: int) -> list[int]:
+    return list(graph.add("moments", [y], axes=(1, 2, 3)))
+
+
+def of_the_activation(graph: _core.Graph, ids: dict[str, int], y: int) -> list[int]:
+    return list(graph.add("moments", [add(graph, "relu", y)], axes=(0, 1, 2)))
+
+
+@pytest.mark.parametrize("end", [summed_over_pixels, of_each_image, of_the_activation])
+def test_other_moments_stay_apart(end) -> None:
+    s = CONVOLUTIONS[0]
+
+    def build(graph: _core.Graph, ids: dict[str, int]) -> list[int]:
+        return end(graph, ids, add(graph, "conv", ids["x"], ids["w"], **s.attrs))
+
+    want, _ = run(build, operands(s, False), False)
+    got, text = run(build, operands(s, False), True)
+    assert ".moments" in text
+    np.testing.assert_array_equal(got, want)

@@ -136,9 +136,9 @@ def plan(
         As for ``train``, or the name of a GPU that need not be in this machine, in whichever case:
         "T4", "A100" or "H200" (80 GB and 141 GB). Such a GPU is its description, to which no work
         can be given. So ``precision="auto"`` is bfloat16, on a T4 float16 with a scaled loss, as on
-        a GPU whose products pass the check that ``train`` makes of them; and cuBLASLt and cuDNN,
-        which choose on the GPU itself, are not asked: products and convolutions are hotloop's own,
-        and the peak has the most that the libraries' workspaces may take.
+        a GPU whose products pass the check that ``train`` makes of them. cuBLASLt, which chooses
+        on the GPU itself, is not asked, and cuDNN only where this machine has a driver: kernels in
+        their place are hotloop's own, and the peak has the most that their workspaces may take.
 
     Returns
     -------
