@@ -19,8 +19,6 @@
 #include "base/hash.h"
 #include "kernels/cuda/internal.h"
 
-/* Workspace: what transforms of large images and split sums of weight gradients may take. */
-enum { WORKSPACE = 64 << 20 };
 /* Of plans that the library compiles, half a second each and more. */
 enum { MAX_COMPILED = 2 };
 enum { MAX_CONFIGS = 24, MAX_KNOBS = 48, MAX_NOTES = 16 };
@@ -134,7 +132,7 @@ static void try_config(hl_cudnn_descs *descs, const hl_dnn_conv *conv, bool dete
     if (fits && descs->status == CUDNN_STATUS_SUCCESS) {
         make_plan(descs, config, &plan);
         name_plan(descs, engine, &plan);
-        fits = descs->status == CUDNN_STATUS_SUCCESS && plan.bytes <= WORKSPACE;
+        fits = descs->status == CUDNN_STATUS_SUCCESS && plan.bytes <= HL_DNN_WORKSPACE;
         if (fits) {
             hl_cudnn_desc_keep(descs, plan.desc);
             hl_cudnn_desc_keep(descs, config);

@@ -6,6 +6,9 @@
 #include "kernels/cuda/dnn_conv.h"
 #include "kernels/cuda/tune.h"
 
+/* Workspace: what transforms of large images and split sums of weight gradients may take. */
+enum { HL_DNN_WORKSPACE = 64 << 20 };
+
 enum { HL_DNN_PLAN_NAME = 48 };
 typedef struct hl_dnn_plan {
     cudnnBackendDescriptor_t desc, config;

@@ -339,8 +339,9 @@ def tests(part: Part) -> None:
     """The part "tests"."""
     pytest = pytest_command()
     plans = [sys.executable, "-m", "gpu.described"]
-    part.run("description", plans, seconds=60.0, HOTLOOP_CUBLASLT_PATH="none")
-    part.run("description, cuBLASLt", plans, seconds=60.0)
+    alone = {"HOTLOOP_CUBLASLT_PATH": "none", "HOTLOOP_CUDNN_PATH": "none"}
+    part.run("description", plans, seconds=60.0, **alone)
+    part.run("description, libraries", plans, seconds=60.0)
     kernels = ["make", "-C", "tests/cuda", "run-gpu"]
     part.run("kernels", [*kernels, f"PYTHON={sys.executable}"], HL_CUDA="1")
     part.run("ops", [*pytest, "tests/ops"])
