@@ -4,8 +4,9 @@
 
 A tabular net and two of images at three batch sizes, in float32 and in the 16 bits that the GPU is
 fast in. Where HOTLOOP_CUBLASLT_PATH is "none" the two must be the same, byte for byte and kernel
-for kernel; with cuBLASLt, which a description cannot ask, the peak for the description must be no
-less. A GPU of another model than those that are described is said to be one.
+for kernel, cuDNN's workspaces too, which plans for both; with cuBLASLt, which a description cannot
+ask, the peak for the description must be no less. A GPU of another model than those that are
+described is said to be one.
 """
 
 from __future__ import annotations
