@@ -37,6 +37,7 @@ void hl_cuda_survey(const hl_backend *build, const hl_device_options *options, b
 
 /* Lists of the families, hl_cuda_<family>_kernels, NULL-terminated; of two that have an op the
  * first is asked first. */
+/* clang-format off: one a line */
 #define HL_CUDA_FAMILIES(X)                                                                        \
     X(copy)                                                                                        \
     X(index)                                                                                       \
@@ -45,7 +46,15 @@ void hl_cuda_survey(const hl_backend *build, const hl_device_options *options, b
     X(softmax)                                                                                     \
     X(loss)                                                                                        \
     X(control)                                                                                     \
-    X(optim) X(norm) X(reduce) X(matmul) X(conv_dnn) X(conv) X(window) X(resample)
+    X(optim)                                                                                       \
+    X(norm)                                                                                        \
+    X(reduce)                                                                                      \
+    X(matmul)                                                                                      \
+    X(conv_dnn)                                                                                    \
+    X(conv)                                                                                        \
+    X(window)                                                                                      \
+    X(resample)
+/* clang-format on */
 #define HL_CUDA_LIST(family) extern const hl_kernel *const hl_cuda_##family##_kernels[];
 HL_CUDA_FAMILIES(HL_CUDA_LIST)
 #undef HL_CUDA_LIST

@@ -27,8 +27,5 @@ typedef struct hl_dnn_plans {
  * calls and lives as long as the device, since captures run what plans hold. */
 hl_status hl_dnn_plans_find(hl_device *device, const hl_dnn_conv *conv, bool deterministic,
                             bool all, const hl_dnn_plans **out_plans, hl_reason *out_why_not);
-/* Destroys the plans of all answers. */
-struct hl_cudnn;
-void hl_dnn_answers_drop(struct hl_cudnn *dnn);
 
 #endif
