@@ -7,7 +7,8 @@ ours as a plan runs them. Numbers are how many times as fast hotloop is as PyTor
 last and with channels second. Its library, oneDNN, takes the tiles of a processor with AMX for
 bfloat16; a further column shows it with vectors alone, which is what other processors have.
 
-A slice has one case; all sides take theirs in turn. --only: cases whose name contains a text.
+One thread's time is its processor time, that of several the clock's. A slice has one case; all
+sides take theirs in turn. --only: cases whose name contains a text.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.duel import Side, compete_in, ratio_of
+from benchmarks.duel import Side, Slice, compete_in, ratio_of
 from benchmarks.layers import LAYERS, PASSES, PRECISIONS, Layer, name_of, parse_case
 from benchmarks.report import (
     RESULTS,
@@ -61,6 +62,11 @@ def sides_of(threads: int, precision: str) -> Iterator[Side]:
         yield Side("nhwc_vectors", (worker, "nhwc", "--threads", str(threads)), vectors)
 
 
+def rate_of(one: Slice, threads: int) -> float:
+    """Runs a second: of one thread by its processor time, which other programs disturb less."""
+    return one.rate / one.cores if threads == 1 else one.rate
+
+
 def measure(threads: int, precision: str, options: argparse.Namespace) -> list[Row]:
     """The rows of one table."""
     cases = [
@@ -72,7 +78,7 @@ def measure(threads: int, precision: str, options: argparse.Namespace) -> list[R
     rows = []
     for case, slices in compete_in(cases, sides, options.rounds, options.seconds):
         layer, which, _ = parse_case(case)
-        rates = {name: [one.rate for one in each] for name, each in slices.items()}
+        rates = {name: [rate_of(one, threads) for one in each] for name, each in slices.items()}
         ratios = {name: ratio_of(rates["hotloop"], rates[name]) for name in list(rates)[1:]}
         aims = {"nhwc": aim_of(layer, which), "nhwc_vectors": aim_of(layer, which)}
         raw = {"threads": threads, "precision": precision, "runs_per_second": rates}

@@ -1,6 +1,4 @@
-"""The models of the workloads, made of either side's ``nn``: the definition is the same text. Those
-of the zoo are each side's own.
-"""
+"""The models of the workloads, made of either side's ``nn``: the definition is the same text."""
 
 from __future__ import annotations
 
@@ -12,9 +10,6 @@ from benchmarks.workloads import Workload
 
 __all__ = ["make_model"]
 
-# Where PyTorch's users have a model from.
-_ZOO = {"resnet50": "torchvision.models", "convnext_small": "timm.models"}
-
 
 def make_model(nn: Any, workload: Workload) -> Any:
     """The workload's model.
@@ -25,15 +20,13 @@ def make_model(nn: Any, workload: Workload) -> Any:
         ``hotloop.nn`` or ``torch.nn``.
     workload : Workload
     """
-    name = workload.name.removesuffix("-bf16")
+    name = workload.name.partition("-")[0]  # without its precision or batch
     if name == "mlp":
         return _make_tabular(nn, workload)
-    if name == "resnet18":
-        return _make_resnet18(nn, workload)
-    if name in _ZOO:
-        ours = nn.__name__.startswith("hotloop")
-        place = importlib.import_module("hotloop.models" if ours else _ZOO[name])
-        return getattr(place, name)(num_classes=workload.classes)
+    if name in _RESNETS:
+        return _make_resnet(nn, workload, *_RESNETS[name])
+    if name == "convnext_small":
+        return _make_convnext(nn, workload)
     widths = (workload.features, *workload.hidden, workload.classes)
     layers = []
     for n_in, n_out in itertools.pairwise(widths):
@@ -66,34 +59,88 @@ def _make_tabular(nn: Any, workload: Workload) -> Any:
     return TabularNet()
 
 
-def _make_resnet18(nn: Any, workload: Workload) -> Any:
-    class Block(nn.Module):
-        """Two convolutions beside a shortcut."""
+# Whether blocks are bottlenecks, and how many a stage has.
+_RESNETS = {"resnet18": (False, (2, 2, 2, 2)), "resnet50": (True, (3, 4, 6, 3))}
 
-        def __init__(self, channels: int, out: int, stride: int) -> None:
+
+def _make_resnet(nn: Any, workload: Workload, is_deep: bool, blocks: tuple[int, ...]) -> Any:
+    def join(channels: int, out: int, kernel: int, stride: int = 1) -> list[Any]:
+        padding = kernel // 2
+        conv = nn.Conv2d(channels, out, kernel, stride, padding, bias=False)
+        return [conv, nn.BatchNorm2d(out)]
+
+    class Block(nn.Module):
+        """Two convolutions, or three with few channels between, beside a shortcut."""
+
+        def __init__(self, channels: int, width: int, stride: int) -> None:
             super().__init__()
-            self.body = nn.Sequential(
-                nn.Conv2d(channels, out, 3, stride, 1, bias=False),
-                nn.BatchNorm2d(out),
-                nn.ReLU(inplace=True),
-                nn.Conv2d(out, out, 3, 1, 1, bias=False),
-                nn.BatchNorm2d(out),
-            )
-            self.relu = nn.ReLU(inplace=True)
+            out = 4 * width if is_deep else width
+            relu = nn.ReLU(inplace=True)
+            if is_deep:
+                layers = [*join(channels, width, 1), relu, *join(width, width, 3, stride), relu]
+                layers += join(width, out, 1)
+            else:
+                layers = [*join(channels, width, 3, stride), relu, *join(width, out, 3)]
+            self.body = nn.Sequential(*layers)
+            self.relu = relu
             self.shortcut = nn.Identity()
             if stride > 1 or channels != out:
-                self.shortcut = nn.Sequential(
-                    nn.Conv2d(channels, out, 1, stride, bias=False), nn.BatchNorm2d(out)
-                )
+                self.shortcut = nn.Sequential(*join(channels, out, 1, stride))
 
         def forward(self, x: Any) -> Any:
             return self.relu(self.body(x) + self.shortcut(x))
 
-    layers = [nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True)]
+    is_small = workload.image <= 32
+    layers = [*join(3, 64, 3 if is_small else 7, 1 if is_small else 2), nn.ReLU(inplace=True)]
+    if not is_small:
+        layers.append(nn.MaxPool2d(3, 2, 1))
     channels = 64
-    for stage, out in enumerate((64, 128, 256, 512)):
-        for i in range(2):
-            layers.append(Block(channels, out, 2 if stage and not i else 1))
-            channels = out
+    for stage, n in enumerate(blocks):
+        width = 64 << stage
+        for i in range(n):
+            layers.append(Block(channels, width, 2 if stage and not i else 1))
+            channels = 4 * width if is_deep else width
     head = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, workload.classes))
+    return nn.Sequential(*layers, *head)
+
+
+def _make_convnext(nn: Any, workload: Workload) -> Any:
+    full = importlib.import_module(nn.__name__.partition(".")[0]).full
+
+    class Norm(nn.LayerNorm):
+        """Layer norm over channels, which stand second."""
+
+        def forward(self, x: Any) -> Any:
+            return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+    class Block(nn.Module):
+        """A depthwise convolution and two layers over channels, beside the input."""
+
+        def __init__(self, width: int) -> None:
+            super().__init__()
+            self.depthwise = nn.Conv2d(width, width, 7, padding=3, groups=width)
+            self.body = nn.Sequential(
+                nn.LayerNorm(width, eps=1e-6),
+                nn.Linear(width, 4 * width),
+                nn.GELU(),
+                nn.Linear(4 * width, width),
+            )
+            self.gamma = nn.Parameter(full((width,), 1e-6))
+
+        def forward(self, x: Any) -> Any:
+            y = self.gamma * self.body(self.depthwise(x).permute(0, 2, 3, 1))
+            return x + y.permute(0, 3, 1, 2)
+
+    layers = [nn.Conv2d(3, 96, 4, 4), Norm(96, eps=1e-6)]
+    for stage, n in enumerate((3, 3, 27, 3)):
+        width = 96 << stage
+        if stage:
+            layers += [Norm(width // 2, eps=1e-6), nn.Conv2d(width // 2, width, 2, 2)]
+        layers += [Block(width) for _ in range(n)]
+    head = (
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.LayerNorm(768),
+        nn.Linear(768, workload.classes),
+    )
     return nn.Sequential(*layers, *head)

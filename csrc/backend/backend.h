@@ -316,8 +316,8 @@ struct hl_device {
 
 typedef struct hl_device_options {
     int n_threads;   /* 0: all that are usable */
-    const char *isa; /* cpu: "portable", "avx2", "avx512", "avx512bf16" or NULL: HOTLOOP_CPU, else
-                        the best of the machine */
+    const char *isa; /* cpu: "portable", "avx2", "avx512", "avx512bf16", "amx" or NULL: HOTLOOP_CPU,
+                        else the best of the machine */
     const char *library_roots; /* cuda: folders that may hold wheels (`nvidia/...`), ':' between
                                   them; NULL: none */
     const char *gpu;           /* cuda: the name of a GPU that is described ("T4"), in the place of

@@ -112,12 +112,14 @@ void *hl_os_library_symbol(hl_os_library library, const char *name); /* NULL: it
 void hl_os_library_path(hl_os_library library, char *out_path, size_t bytes);
 void hl_os_library_close(hl_os_library *library);
 
-/* Instruction sets the CPU and the operating system offer. */
+/* Instruction sets the CPU and the operating system offer. Tiles of AMX want the system's leave,
+ * which is asked for the process, once and for all its threads. */
 typedef struct hl_os_cpu {
     char name[64];
     bool avx2;   /* with fma and f16c */
     bool avx512; /* f, bw, dq, vl */
     bool avx512_bf16;
+    bool amx; /* tiles of bfloat16 */
 } hl_os_cpu;
 void hl_os_cpu_read(hl_os_cpu *out_cpu);
 

@@ -190,6 +190,14 @@ static uint64_t read_saved_state_mask(void)
     return (uint64_t)high << 32 | low;
 }
 
+/* The system keeps tiles for processes that have asked for it (the kernel's Documentation, x86,
+ * xstate). */
+static bool may_use_tiles(void)
+{
+    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
+    return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+}
+
 void hl_os_cpu_read(hl_os_cpu *out_cpu)
 {
     *out_cpu = (hl_os_cpu){.name = "x86-64"};
@@ -210,11 +218,13 @@ void hl_os_cpu_read(hl_os_cpu *out_cpu)
     bool has_fma = (c & bit_FMA) && (c & bit_F16C) && (c & bit_AVX);
     uint64_t saved = read_saved_state_mask(); /* what the system keeps over a task switch */
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return;
+    bool has_tiles = (d & bit_AMX_TILE) && (d & bit_AMX_BF16) && (saved & 0x60000) == 0x60000;
     unsigned wide = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;
     out_cpu->avx2 = has_fma && (b & bit_AVX2) && (saved & 0x06) == 0x06;
     out_cpu->avx512 = out_cpu->avx2 && (b & wide) == wide && (saved & 0xE6) == 0xE6;
     if (!__get_cpuid_count(7, 1, &a, &b, &c, &d)) return;
     out_cpu->avx512_bf16 = out_cpu->avx512 && (a & bit_AVX512BF16);
+    out_cpu->amx = out_cpu->avx512_bf16 && has_tiles && may_use_tiles();
 }
 #else
 void hl_os_cpu_read(hl_os_cpu *out_cpu)

@@ -150,14 +150,17 @@ static bool lies_alike(const hl_shape *shape, const hl_ints *order)
 }
 
 /* What a value is broadcast from, if its elements lie alike in that order: itself or the operand of
- * EXPAND; HL_NONE: they do not. */
+ * EXPAND, whose dtype CAST may have changed; HL_NONE: they do not. */
 static hl_id find_source(const layout_state *s, hl_id value, const hl_ints *order)
 {
-    hl_node_id maker = hl_graph_producer(s->graph, value);
-    if (lies_alike(hl_graph_shape(s->graph, value), order)) return value;
-    if (maker == HL_NONE || s->graph->nodes[maker].op != HL_OP_EXPAND) return HL_NONE;
-    hl_id source = s->graph->nodes[maker].in[0];
-    return lies_alike(hl_graph_shape(s->graph, source), order) ? source : HL_NONE;
+    static const hl_op through[] = {HL_OP_CAST, HL_OP_EXPAND};
+    for (int i = 0; i < 2; i++) {
+        if (lies_alike(hl_graph_shape(s->graph, value), order)) return value;
+        hl_node_id maker = hl_graph_producer(s->graph, value);
+        if (maker == HL_NONE) return HL_NONE;
+        if (s->graph->nodes[maker].op == through[i]) value = s->graph->nodes[maker].in[0];
+    }
+    return lies_alike(hl_graph_shape(s->graph, value), order) ? value : HL_NONE;
 }
 
 static hl_shape turn_shape(const hl_shape *shape, const hl_ints *order)
@@ -340,6 +343,9 @@ static hl_status build_turned(layout_state *s, hl_id value, const hl_ints *order
     hl_shape shape = turn_shape(hl_graph_shape(s->graph, value), order);
     hl_shape narrow = turn_shape(hl_graph_shape(s->graph, source), order);
     HL_TRY(hl_build_reshape(s->graph, source, &narrow, out_id));
+    hl_dtype dtype = hl_graph_dtype(s->graph, value);
+    if (hl_graph_dtype(s->graph, source) != dtype)
+        HL_TRY(hl_build_cast(s->graph, *out_id, dtype, out_id));
     return hl_build_expand(s->graph, *out_id, &shape, out_id);
 }
 

@@ -17,7 +17,9 @@
 enum {
     ROWS_MAX = 10 * HL_GEMM_ROWS_BEST, /* pixels of a block of pointers */
     POINTER_BYTES = 64 * 1024,         /* that a block's pointers take, roughly */
-    FEW_CHANNELS = 16                  /* a run of fewer is copied */
+    FEW_CHANNELS = 16,                 /* a run of fewer is copied */
+    LINE_WORDS = 64 / sizeof(hl_gemm_word),
+    WORD_ELEMENTS = sizeof(hl_gemm_word) / sizeof(ELEMENT)
 };
 
 /* Of packing a number, on one core, ns, roughly. */
@@ -27,9 +29,12 @@ typedef struct conv_state {
     hl_taps taps;
     int64_t groups, in, out; /* channels of a group, of the source and of the result */
     int64_t words, run;      /* of a tap in a packed weight, and the channels that are so many */
+    int64_t line_words;      /* of all taps, where lines are copied: without gaps between taps */
+    int64_t line_stride;     /* elements between their rows, which begin cache lines */
     int64_t channels;        /* of the result */
     int64_t n_panels;        /* of a group's packed weight */
     int64_t n_rows;          /* of a block of pointers */
+    bool is_matrix;          /* the source itself is what the only tap reads */
     bool copies;             /* the runs of a row side by side */
     bool by_lines;           /* lines of the kernel at once */
     hl_epilogue epilogue;
@@ -40,7 +45,7 @@ typedef struct conv_state {
      * groups. */
     int64_t k_stride, n_stride, group_stride;
     /* Offsets of parts of a thread's scratch. */
-    size_t zeros, places, pointers, rows, tile, gemm, thread_bytes;
+    size_t zeros, pointers, rows, turned, tile, gemm, thread_bytes;
 } conv_state;
 
 static size_t take(size_t *used, size_t bytes)
@@ -50,18 +55,27 @@ static size_t take(size_t *used, size_t bytes)
     return at;
 }
 
+/* Word rows of a panel of so many taps. */
+static int64_t count_words(const conv_state *s, int64_t n_taps)
+{
+    return s->by_lines ? s->line_words : n_taps * s->words;
+}
+
 static hl_gemm make_gemm(const conv_state *s, int64_t n_taps)
 {
-    bool is_run = s->copies || n_taps == 0; /* no taps: an empty run */
+    bool is_run = s->copies || s->is_matrix || n_taps == 0; /* no taps: an empty run */
     int64_t n_segments = is_run ? 1 : n_taps, k = is_run ? n_taps * s->run : s->in;
+    if (s->by_lines) k = s->line_words * WORD_ELEMENTS;
     return (hl_gemm){.type = TYPE,
                      .n = s->out,
                      .k = k,
-                     .a_row = k,
+                     .a_row = s->is_matrix  ? s->taps.channels
+                              : s->by_lines ? s->line_stride
+                                            : k,
                      .a_col = 1,
                      .n_segments = n_segments,
                      .ld_segments = s->n_rows,
-                     .b_rows = n_taps * s->words,
+                     .b_rows = count_words(s, n_taps),
                      .ldc = s->channels,
                      .first = true,
                      .last = true,
@@ -81,24 +95,28 @@ static conv_state make_state(const hl_graph *graph, const hl_node *node)
                     .result = node->n_in};
     int64_t n_taps = s.taps.n_taps;
     s.words = hl_gemm_count_rows(TYPE, 1, s.in);
-    s.run = s.words * (int64_t)(sizeof(hl_gemm_word) / sizeof(ELEMENT));
+    s.run = s.words * WORD_ELEMENTS;
+    s.line_words = hl_gemm_count_rows(TYPE, 1, n_taps * s.in);
+    s.line_stride = hl_cpu_ceil_div(s.line_words, LINE_WORDS) * LINE_WORDS * WORD_ELEMENTS;
     s.n_panels = hl_gemm_panels(s.out);
     s.n_rows = POINTER_BYTES / (n_taps * (int64_t)sizeof(void *)) / HL_GEMM_ROWS_BEST;
     s.n_rows = hl_cpu_min(hl_cpu_max(s.n_rows, 1) * HL_GEMM_ROWS_BEST, ROWS_MAX);
-    s.copies = s.in < FEW_CHANNELS;
-    s.by_lines = s.copies && s.groups == 1 && s.run == s.in && hl_taps_are_runs(&s.taps);
+    s.is_matrix = hl_taps_are_pixels(&s.taps);
+    s.copies = s.in < FEW_CHANNELS && !s.is_matrix;
+    s.by_lines = s.copies && s.groups == 1 && hl_taps_are_runs(&s.taps);
     s.k_stride = transposed ? s.out * n_taps : n_taps;
     s.n_stride = transposed ? n_taps : s.in * n_taps;
     s.group_stride = s.in * s.out * n_taps;
     hl_gemm largest = make_gemm(&s, n_taps);
     s.zeros = take(&s.thread_bytes, (size_t)s.taps.channels * sizeof(ELEMENT));
-    s.places = take(&s.thread_bytes, hl_taps_places_bytes(&s.taps));
     s.pointers = take(&s.thread_bytes, (size_t)(n_taps * s.n_rows) * sizeof(void *));
     if (s.copies)
-        s.rows = take(&s.thread_bytes, (size_t)(n_taps * s.run * s.n_rows) * sizeof(ELEMENT));
+        s.rows = take(&s.thread_bytes, (size_t)(largest.a_row * s.n_rows) * sizeof(ELEMENT));
+    if (s.by_lines)
+        s.turned = take(&s.thread_bytes, (size_t)(n_taps * s.in * HL_GEMM_PANEL) * sizeof(ELEMENT));
     s.gemm = take(&s.thread_bytes, hl_gemm_scratch_bytes(&largest));
-    s.partials =
-        (size_t)(s.groups * s.n_panels * s.words * HL_GEMM_PANEL * n_taps) * sizeof(hl_gemm_word);
+    s.partials = (size_t)(s.groups * s.n_panels * count_words(&s, n_taps) * HL_GEMM_PANEL) *
+                 sizeof(hl_gemm_word);
     s.moments = hl_moments_make(s.taps.n_rows, s.channels, HL_GEMM_ROWS_BEST);
     if (s.taps.n_classes > 1)
         s.tile = take(&s.thread_bytes, (size_t)(s.n_rows * s.out) * sizeof(float));
@@ -139,12 +157,12 @@ static hl_status query_conv(hl_device *device, const hl_graph *graph, hl_node_id
         return HL_OK;
     }
     conv_state s = make_state(graph, node);
-    int64_t per_panel = s.words * HL_GEMM_PANEL;
+    int64_t per_panel = count_words(&s, s.taps.n_taps) * HL_GEMM_PANEL;
     out_req->scratch_bytes = s.partials;
     out_req->thread_scratch_bytes = s.thread_bytes;
     out_req->rows = hl_cpu_max(s.groups * s.n_panels * s.taps.n_classes, 1);
     out_req->grain = 1;
-    out_req->row_cost = NS_PER_NUMBER * (double)(per_panel * s.taps.n_taps);
+    out_req->row_cost = NS_PER_NUMBER * (double)per_panel;
     out_req->n_phases = 2;
     out_req->phase_rows = hl_cpu_max(s.taps.n_rows, 1);
     out_req->phase_row_cost =
@@ -171,6 +189,30 @@ static hl_gemm_word *find_packed(const conv_state *s, void *scratch, int64_t gro
     return (hl_gemm_word *)scratch + (group * s->taps.n_taps + class->first_tap) * per_tap;
 }
 
+/* Taps of all channels as they are copied, channel by channel within a tap: rows of k, which are
+ * packed like those of a matrix. */
+static void pack_lines(const conv_state *s, const ELEMENT *weight, int64_t panel, ELEMENT *turned,
+                       void *scratch)
+{
+    const int64_t col = panel * HL_GEMM_PANEL, k = s->taps.n_taps * s->in;
+    hl_gemm_b b = {.type = TYPE,
+                   .dtype = DTYPE,
+                   .at = turned,
+                   .n_segments = 1,
+                   .k = k,
+                   .n = hl_cpu_min(s->out - col, HL_GEMM_PANEL),
+                   .k_stride = 1,
+                   .n_stride = k};
+    for (int64_t j = 0; j < b.n; j++) {
+        const ELEMENT *from = weight + (col + j) * s->n_stride;
+        for (int64_t c = 0; c < s->in; c++)
+            for (int64_t t = 0; t < s->taps.n_taps; t++)
+                turned[j * k + t * s->in + c] = from[c * s->k_stride + t];
+    }
+    hl_gemm_word *to = find_packed(s, scratch, 0, &s->taps.classes[0]);
+    hl_gemm_pack(&b, 0, 1, to + panel * s->line_words * HL_GEMM_PANEL);
+}
+
 /* One panel of a group's taps of a class. Taps that are not all of the kernel's are packed one by
  * one: they do not lie evenly. */
 static void pack_panel(const conv_state *s, const ELEMENT *weight, int64_t group,
@@ -195,10 +237,16 @@ static void pack_panel(const conv_state *s, const ELEMENT *weight, int64_t group
 }
 
 static void pack_panels(const conv_state *s, void *const *args, int64_t begin, int64_t end,
-                        void *scratch)
+                        const hl_launch *launch)
 {
     int64_t per_class = s->groups * s->n_panels;
+    void *scratch = launch->scratch;
     end = hl_cpu_min(end, per_class * s->taps.n_classes);
+    if (s->by_lines) {
+        ELEMENT *turned = (ELEMENT *)((unsigned char *)launch->thread_scratch + s->turned);
+        for (int64_t i = begin; i < end; i++) pack_lines(s, args[1], i, turned, scratch);
+        return;
+    }
     for (int64_t i = begin; i < end; i++)
         pack_panel(s, args[1], i % per_class / s->n_panels, &s->taps.classes[i / per_class],
                    i % s->n_panels, scratch);
@@ -226,9 +274,9 @@ static void run_rows(const conv_state *s, const hl_taps_class *class, int64_t ro
     float *result = args[s->result], *tile = (float *)(own + s->tile);
     bool is_only = s->taps.n_classes == 1;
     hl_gemm gemm = make_gemm(s, class->n_taps);
-    if (!s->by_lines)
-        hl_taps_point(&s->taps, class, row, n, args[0], sizeof(ELEMENT), own + s->zeros,
-                      (int64_t *)(own + s->places), pointers, s->n_rows);
+    if (!s->by_lines && !s->is_matrix)
+        hl_taps_point(&s->taps, class, row, n, 0, class->n_taps, args[0], sizeof(ELEMENT),
+                      own + s->zeros, pointers, s->n_rows);
     for (int64_t g = 0; g < s->groups; g++) {
         gemm.b = find_packed(s, scratch, g, class);
         gemm.epilogue = hl_epilogue_steps(&s->epilogue, args, s->channels);
@@ -236,13 +284,15 @@ static void run_rows(const conv_state *s, const hl_taps_class *class, int64_t ro
         gemm.c = is_only ? result + row * s->channels + g * s->out : tile;
         gemm.ldc = is_only ? s->channels : s->out;
         gemm.segment_offset = g * s->in;
-        gemm.segments = s->copies || class->n_taps == 0 ? NULL : pointers;
+        gemm.segments = s->copies || s->is_matrix || class->n_taps == 0 ? NULL : pointers;
         if (!gemm.segments) gemm.a = own + s->rows;
-        if (s->by_lines) {
+        if (s->is_matrix) {
+            gemm.a = (const ELEMENT *)args[0] + row * s->taps.channels + g * s->in;
+        } else if (s->by_lines) {
             int64_t n_lines = class->n_taps / s->taps.window.kernel[s->taps.window.n - 1];
             hl_taps_copy_lines(&s->taps, row, n, 0, n_lines, args[0], sizeof(ELEMENT),
-                               own + s->rows);
-        } else if (!gemm.segments) {
+                               own + s->rows, gemm.a_row * (int64_t)sizeof(ELEMENT));
+        } else if (s->copies) {
             copy_rows(s, pointers, class->n_taps, n, g * s->in, (ELEMENT *)(own + s->rows));
         }
         hl_gemm_run(&gemm, 0, n, 0, gemm.n, own + s->gemm);
@@ -301,7 +351,7 @@ static void run_conv(const hl_kernel_state *state, void *const *args, int64_t be
 {
     const conv_state *s = state->impl;
     if (launch->phase == 0)
-        pack_panels(s, args, begin, end, launch->scratch);
+        pack_panels(s, args, begin, end, launch);
     else if (s->epilogue.has_moments)
         run_moments(s, args, begin, end, launch);
     else

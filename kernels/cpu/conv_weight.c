@@ -9,5 +9,6 @@
 #define KERNELS      HL_ISA_NAME(hl_cpu_conv_weight_kernels)
 
 static const double NS_PER_MAC = 0.025;
+enum { TILE_IN = 320 };
 
 #include "kernels/cpu/conv_weight_nodes.h"

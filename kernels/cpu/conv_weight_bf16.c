@@ -12,6 +12,7 @@
 #define KERNELS      hl_cpu_conv_weight_bf16_kernels_avx512
 
 static const double NS_PER_MAC = 0.0125;
+enum { TILE_IN = 320 };
 
 #include "kernels/cpu/conv_weight_nodes.h"
 

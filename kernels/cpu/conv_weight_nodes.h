@@ -6,19 +6,20 @@
  * KERNEL(name)   a kernel's whole name
  * KERNELS        the array of kernels
  * NS_PER_MAC     a multiply-add on one core, ns, roughly
+ * TILE_IN        columns of B in a task, roughly: several taps of few channels
  *
  * The gradient is A^T B with a long reduction over pixels, where A has the
  * result's gradient and B what the taps read, by the GEMM core (gemm.h). Channels stand last.
  *
- * B does not lie in rows, but for a kernel of one element: a block of pixels is copied for a few
- * taps, so many that a row fills vectors, and multiplied while it is in cache. A task is a share of
+ * B does not lie in rows, but for a kernel of one element: a block of pixels is packed for some
+ * taps, from a pointer for each, and multiplied while it is in cache; where channels are not whole
+ * panels it is copied first. A task is a share of
  * the pixels for some taps and some channels of the result; there are several shares where weights
  * are few, whose partial sums are added in their order in a second phase, which also brings them
  * into the weight's order. The division follows from the shape alone. */
 enum {
     BLOCK = 256,       /* pixels that are copied at a time */
     TILE_OUT = 256,    /* the most channels of the result in a task */
-    TILE_IN = 128,     /* elements of a copied row, roughly: several taps of few channels */
     FEW_CHANNELS = 16, /* below it lines of the kernel are copied at once */
     TASKS = 16,        /* that there should be */
     SHARE_MIN = 1024   /* pixels that pay for writing and adding up a partial sum */
@@ -31,13 +32,14 @@ typedef struct weight_state {
     int64_t groups, in, out; /* channels of a group */
     int64_t O, n_taps;
     bool is_matrix; /* x itself is what the only tap reads */
+    bool is_packed; /* from where the taps read */
     int64_t block;  /* pixels at a time */
     int64_t line;   /* taps of a line of the kernel, where lines are copied at once; else 0 */
     int64_t taps_each, n_parts; /* taps of a task, and how many such parts there are */
     int64_t out_each, n_outs;   /* channels of the result */
     int64_t share, n_shares;    /* pixels */
     hl_gemm_tn_plan plan;       /* of the largest task */
-    size_t zeros, places, pointers, rows, gemm, thread_bytes;
+    size_t zeros, pointers, rows, sums, gemm, thread_bytes;
 } weight_state;
 
 static size_t take(size_t *used, size_t bytes)
@@ -55,6 +57,7 @@ static void divide(weight_state *s)
         s->line = s->taps.window.kernel[s->taps.window.n - 1];
     if (s->line) s->taps_each = hl_cpu_max(s->taps_each / s->line, 1) * s->line;
     s->n_parts = hl_cpu_ceil_div(s->n_taps, s->taps_each);
+    if (!s->line) s->taps_each = hl_cpu_ceil_div(s->n_taps, hl_cpu_max(s->n_parts, 1));
     s->n_outs = hl_cpu_ceil_div(hl_cpu_max(s->out, 1), TILE_OUT);
     s->out_each = hl_cpu_ceil_div(s->out, s->n_outs);
     int64_t tasks = s->groups * s->n_parts * s->n_outs;
@@ -72,17 +75,16 @@ static weight_state make_state(const hl_graph *graph, const hl_node *node)
                       .out = conv.O / conv.groups,
                       .O = conv.O};
     s.n_taps = s.taps.n_taps;
-    s.is_matrix = s.n_taps == 1;
-    for (int d = 0; d < conv.window.n; d++)
-        s.is_matrix &= conv.window.in[d] == conv.window.out[d] && conv.window.stride[d] == 1 &&
-                       conv.window.before[d] == 0;
+    s.is_matrix = hl_taps_are_pixels(&s.taps);
+    s.is_packed = s.in > 0 && s.in % HL_GEMM_PANEL == 0 && !s.is_matrix;
     s.block = s.is_matrix ? 4 * BLOCK : BLOCK;
     divide(&s);
     hl_gemm_tn_plan_make(s.out_each, s.taps_each * s.in, s.block, 1, &s.plan);
     s.zeros = take(&s.thread_bytes, (size_t)conv.C * sizeof(ELEMENT));
-    s.places = take(&s.thread_bytes, hl_taps_places_bytes(&s.taps));
-    s.pointers = take(&s.thread_bytes, (size_t)(s.n_taps * BLOCK) * sizeof(void *));
-    s.rows = take(&s.thread_bytes, (size_t)(s.taps_each * s.in * BLOCK) * sizeof(ELEMENT));
+    s.pointers = take(&s.thread_bytes, (size_t)(s.taps_each * BLOCK) * sizeof(void *));
+    if (!s.is_packed)
+        s.rows = take(&s.thread_bytes, (size_t)(s.taps_each * s.in * BLOCK) * sizeof(ELEMENT));
+    s.sums = take(&s.thread_bytes, (size_t)(s.in * s.n_taps) * sizeof(float));
     s.gemm = take(&s.thread_bytes, s.plan.scratch_bytes);
     return s;
 }
@@ -165,7 +167,7 @@ static void copy_rows(const weight_state *s, const weight_task *task, const void
     const size_t bytes = (size_t)s->in * sizeof(ELEMENT);
     for (int64_t i = 0; i < n; i++)
         for (int64_t t = 0; t < task->n_taps; t++, to += s->in) {
-            const ELEMENT *from = pointers[(task->tap0 + t) * BLOCK + i];
+            const ELEMENT *from = pointers[t * BLOCK + i];
             memcpy(to, from + task->group * s->in, bytes);
         }
 }
@@ -182,11 +184,15 @@ static void run_task(const weight_state *s, const weight_task *task, const ELEME
                        .lda = s->O,
                        .b = rows,
                        .ldb = task->n_taps * s->in,
+                       .ld_segments = BLOCK,
+                       .segment_n = s->in,
+                       .segment_offset = task->group * s->in,
                        .c = task->c,
                        .ldc = task->ldc,
                        .alpha = 1};
     hl_gemm_tn_plan plan;
     int64_t row = task->row0;
+    if (s->is_packed) gemm.segments = pointers;
     do { /* once for no pixels too: the sums are to be written */
         gemm.k = hl_cpu_min(s->block, task->row1 - row);
         gemm.a = dy + row * s->O + task->group * s->out + task->out0;
@@ -195,11 +201,12 @@ static void run_task(const weight_state *s, const weight_task *task, const ELEME
             gemm.ldb = s->taps.channels;
         } else if (s->line) {
             hl_taps_copy_lines(&s->taps, row, gemm.k, task->tap0 / s->line,
-                               (task->tap0 + task->n_taps) / s->line, x, sizeof(ELEMENT), rows);
+                               (task->tap0 + task->n_taps) / s->line, x, sizeof(ELEMENT), rows,
+                               gemm.ldb * (int64_t)sizeof(ELEMENT));
         } else {
-            hl_taps_point(&s->taps, class, row, gemm.k, x, sizeof(ELEMENT), own + s->zeros,
-                          (int64_t *)(own + s->places), pointers, BLOCK);
-            copy_rows(s, task, pointers, gemm.k, rows);
+            hl_taps_point(&s->taps, class, row, gemm.k, task->tap0, task->tap0 + task->n_taps, x,
+                          sizeof(ELEMENT), own + s->zeros, pointers, BLOCK);
+            if (!s->is_packed) copy_rows(s, task, pointers, gemm.k, rows);
         }
         hl_gemm_tn_plan_make(gemm.m, gemm.n, s->block, 1, &plan);
         for (int64_t i = 0; i < plan.n_tiles; i++)
@@ -223,27 +230,35 @@ static void run_tasks(const weight_state *s, void *const *args, int64_t begin, i
 
 /* Rows [begin, end) of the weight (O,in,taps) from the shares' (O,taps,in). */
 static void merge_shares(const weight_state *s, const float *partials, float *weight, int64_t begin,
-                         int64_t end)
+                         int64_t end, float *sums)
 {
-    int64_t row = s->in * s->n_taps;
+    const int64_t row = s->in * s->n_taps;
     end = hl_cpu_min(end, s->O);
-    for (int64_t o = begin; o < end; o++)
-        for (int64_t t = 0; t < s->n_taps; t++)
-            for (int64_t c = 0; c < s->in; c++) {
-                const float *at = partials + o * row + t * s->in + c;
-                float sum = at[0];
-                for (int64_t k = 1; k < s->n_shares; k++) sum += at[k * s->O * row];
-                weight[o * row + c * s->n_taps + t] = sum;
+    for (int64_t o = begin; o < end; o++) {
+        const float *from = partials + o * row;
+        float *to = weight + o * row;
+        if (s->n_shares > 1) {
+            memcpy(sums, from, (size_t)row * sizeof *sums);
+            for (int64_t k = 1; k < s->n_shares; k++) {
+                from += s->O * row;
+                for (int64_t i = 0; i < row; i++) sums[i] += from[i];
             }
+            from = sums;
+        }
+        for (int64_t t = 0; t < s->n_taps; t++)
+            for (int64_t c = 0; c < s->in; c++) to[c * s->n_taps + t] = from[t * s->in + c];
+    }
 }
 
 static void run_weight(const hl_kernel_state *state, void *const *args, int64_t begin, int64_t end,
                        const hl_launch *launch)
 {
+    const weight_state *s = state->impl;
     if (launch->phase == 0)
-        run_tasks(state->impl, args, begin, end, launch);
+        run_tasks(s, args, begin, end, launch);
     else
-        merge_shares(state->impl, launch->scratch, args[2], begin, end);
+        merge_shares(s, launch->scratch, args[2], begin, end,
+                     (float *)((unsigned char *)launch->thread_scratch + s->sums));
 }
 
 static const hl_kernel weight_grad = {.op = HL_OP_CONV_WEIGHT_GRAD,

@@ -16,6 +16,7 @@
 
 typedef struct isa_entry {
     const char *name;
+    hl_dtype reduced; /* what its products take in mixed precision; float32: nothing else */
     const hl_kernel *const *const *families; /* NULL-terminated list of lists */
 } isa_entry;
 
@@ -34,20 +35,24 @@ static const hl_kernel *const *const families_avx512[] = {HL_CPU_FAMILIES(LIST_O
 static const hl_kernel *const *const families_avx512bf16[] = {
     LIST_OF(matmul_bf16, avx512) LIST_OF(depthwise_bf16, avx512) LIST_OF(conv_bf16, avx512)
     LIST_OF(conv_weight_bf16, avx512) HL_CPU_FAMILIES(LIST_OF, avx512) NULL};
+static const hl_kernel *const *const families_amx[] = {
+    LIST_OF(matmul_amx, avx512) LIST_OF(depthwise_bf16, avx512) LIST_OF(conv_amx, avx512)
+    LIST_OF(conv_weight_amx, avx512) HL_CPU_FAMILIES(LIST_OF, avx512) NULL};
 /* clang-format on */
 #endif
 
 /* The best first, and last portable, which every machine has. */
 static const isa_entry isa_table[] = {
 #ifdef HL_HAS_avx512
-    {"avx512bf16", families_avx512bf16},
-    {"avx512", families_avx512},
+    {"amx", HL_DTYPE_BF16, families_amx},
+    {"avx512bf16", HL_DTYPE_BF16, families_avx512bf16},
+    {"avx512", HL_DTYPE_F32, families_avx512},
 #endif
 #ifdef HL_HAS_avx2
-    {"avx2", families_avx2},
+    {"avx2", HL_DTYPE_F32, families_avx2},
 #endif
 #ifdef HL_HAS_portable
-    {"portable", families_portable},
+    {"portable", HL_DTYPE_F32, families_portable},
 #endif
 };
 enum { N_ISA = sizeof isa_table / sizeof isa_table[0] };
@@ -91,6 +96,7 @@ static const hl_device_ops cpu_ops = {
 
 static bool has_isa(const hl_os_cpu *cpu, const char *name)
 {
+    if (strcmp(name, "amx") == 0) return cpu->avx512_bf16 && cpu->amx;
     if (strcmp(name, "avx512bf16") == 0) return cpu->avx2 && cpu->avx512_bf16;
     if (strcmp(name, "avx512") == 0) return cpu->avx2 && cpu->avx512;
     if (strcmp(name, "avx2") == 0) return cpu->avx2;
@@ -171,16 +177,14 @@ static hl_status open_device(const hl_backend *backend, int index, const hl_devi
     HL_GOTO(hl_pool_create(options ? options->n_threads : 0, &cpu->pool));
     HL_GOTO(build_lists(cpu, isa));
     int n_threads = hl_pool_threads(cpu->pool);
-    cpu->base =
-        (hl_device){.ops = &cpu_ops,
-                    .backend = backend,
-                    .n_threads = n_threads,
-                    .float_type = HL_DTYPE_F32,
-                    .reduced_dtype = strcmp(isa->name, "avx512bf16") ? HL_DTYPE_F32 : HL_DTYPE_BF16,
-                    .fuses = true,
-                    .packs = true,
-                    .scales_columns = true,
-                    .alignment = HL_ALIGN};
+    cpu->base = (hl_device){.ops = &cpu_ops,
+                            .backend = backend,
+                            .n_threads = n_threads,
+                            .float_type = HL_DTYPE_F32,
+                            .reduced_dtype = isa->reduced,
+                            .fuses = true,
+                            .packs = true,
+                            .alignment = HL_ALIGN};
     snprintf(cpu->base.name, sizeof cpu->base.name, "%s, %d thread%s, %s", machine.name, n_threads,
              n_threads == 1 ? "" : "s", isa->name);
     *out_device = &cpu->base;

@@ -61,6 +61,7 @@
 
 #define hl_gemm_f32           HL_ISA_NAME(hl_gemm_f32)
 #define hl_gemm_bf16          HL_ISA_NAME(hl_gemm_bf16)
+#define hl_gemm_amx           HL_ISA_NAME(hl_gemm_amx)
 #define hl_gemm_count_rows    HL_ISA_NAME(hl_gemm_count_rows)
 #define hl_gemm_pack_bytes    HL_ISA_NAME(hl_gemm_pack_bytes)
 #define hl_gemm_pack          HL_ISA_NAME(hl_gemm_pack)
@@ -88,11 +89,11 @@ static inline int64_t hl_gemm_panels(int64_t n)
 }
 
 /* The element type of A and B: its inner loops (gemm_tile.h). hl_gemm_bf16 works only on a
- * processor with AVX512_BF16. */
+ * processor with AVX512_BF16, hl_gemm_amx on one with AMX too. */
 typedef struct hl_gemm_type hl_gemm_type;
 extern const hl_gemm_type hl_gemm_f32;
 #if HL_ISA_AVX512
-extern const hl_gemm_type hl_gemm_bf16;
+extern const hl_gemm_type hl_gemm_bf16, hl_gemm_amx;
 #endif
 
 /* A word of a packed B. */
@@ -183,6 +184,10 @@ typedef struct hl_gemm_tn {
     int64_t lda;
     const void *b; /* (K,N) */
     int64_t ldb;
+    /* B's rows as runs, in place of b: columns [s, s + 1) * segment_n of row i begin segment_offset
+     * elements behind segments[s * ld_segments + i]; segment_n is a multiple of HL_GEMM_PANEL. */
+    const void *const *segments;
+    int64_t ld_segments, segment_n, segment_offset;
     float *c; /* (M,N) */
     int64_t ldc;
     float alpha;

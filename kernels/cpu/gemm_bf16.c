@@ -11,6 +11,7 @@
 
 #if HL_ISA_AVX512
 #pragma GCC target("avx512bf16")
+#include "kernels/cpu/gemm_pairs.h"
 
 /* Two neighbours in k, the first in the low half. Rows of an odd number of bfloat16 make it
  * unaligned. */
@@ -98,87 +99,7 @@ HL_SIMD void add_segments(const int height, const int width, hl_v sum[][4],
 
 TILES(TILE_FUNCTION)
 
-/* ---- packing ---- */
-
-/* Words (first, second) of two vectors of bfloat16. */
-HL_SIMD hl_v interleave(__m256i first, __m256i second)
-{
-    __m512i high = _mm512_slli_epi32(_mm512_cvtepu16_epi32(second), 16);
-    return (hl_v)_mm512_or_si512(_mm512_cvtepu16_epi32(first), high);
-}
-HL_SIMD __m256i load_halves(const uint16_t *at, int64_t lanes)
-{
-    return _mm256_maskz_loadu_epi16((__mmask16)((1u << lanes) - 1), at);
-}
-HL_SIMD __m256i round_vector(hl_v x)
-{
-    uint16_t half[HL_VL];
-    hl_v_store_bf16(half, x);
-    return _mm256_loadu_si256((const __m256i *)(const void *)half);
-}
-HL_SIMD __m256i round_lanes(const float *at, int64_t lanes)
-{
-    return round_vector(lanes >= HL_VL ? hl_v_load(at) : hl_v_load_n(at, lanes));
-}
-
-HL_SIMD hl_v load_row_f32(const float *at, int64_t k_stride, int64_t lanes, int64_t left)
-{
-    __m256i none = _mm256_setzero_si256();
-    return interleave(round_lanes(at, lanes), left > 1 ? round_lanes(at + k_stride, lanes) : none);
-}
-HL_SIMD hl_v load_row_bf16(const uint16_t *at, int64_t k_stride, int64_t lanes, int64_t left)
-{
-    __m256i none = _mm256_setzero_si256();
-    return interleave(load_halves(at, lanes), left > 1 ? load_halves(at + k_stride, lanes) : none);
-}
-
-HL_SIMD hl_v load_run_f32(const float *at, int64_t left)
-{
-    uint16_t half[2 * HL_VL] = {0};
-    int64_t first = min64(left, HL_VL), second = min64(left - first, HL_VL);
-    hl_v_store_bf16_n(half, hl_v_load_n(at, first), first);
-    if (second) hl_v_store_bf16_n(half + HL_VL, hl_v_load_n(at + HL_VL, second), second);
-    return (hl_v)_mm512_loadu_si512((const void *)half);
-}
-HL_SIMD hl_v load_run_bf16(const uint16_t *at, int64_t left)
-{
-    __mmask32 mask = left >= 2 * HL_VL ? ~(__mmask32)0 : ((__mmask32)1 << left) - 1;
-    return (hl_v)_mm512_maskz_loadu_epi16(mask, at);
-}
-
-HL_SIMD hl_v pick_row_f32(const float *at, int64_t k_stride, int64_t n_stride, int64_t lanes,
-                          int64_t left)
-{
-    hl_v second = hl_v_zero();
-    if (left > 1) second = pick_lanes(at + k_stride, n_stride, lanes);
-    return interleave(round_vector(pick_lanes(at, n_stride, lanes)), round_vector(second));
-}
-HL_SIMD hl_v pick_row_bf16(const uint16_t *at, int64_t k_stride, int64_t n_stride, int64_t lanes,
-                           int64_t left)
-{
-    uint32_t words[HL_VL] = {0};
-    for (int64_t j = 0; j < lanes; j++) {
-        words[j] = at[j * n_stride];
-        if (left > 1) words[j] |= (uint32_t)at[j * n_stride + k_stride] << 16;
-    }
-    return (hl_v)_mm512_loadu_si512((const void *)words);
-}
-
-#define TERMS 2
-
-#define SOURCE     float
-#define PACK(name) name##_f32
-#define load_words load_row_f32
-#define load_run   load_run_f32
-#define pick_words pick_row_f32
-#include "kernels/cpu/gemm_pack.h"
-
-#define SOURCE     uint16_t
-#define PACK(name) name##_bf16
-#define load_words load_row_bf16
-#define load_run   load_run_bf16
-#define pick_words pick_row_bf16
-#include "kernels/cpu/gemm_pack.h"
+/* ---- A^T B ---- */
 
 /* Rows 2t and 2t + 1 of A (k,m) as words (t,m). */
 static hl_gemm_columns view_columns(int64_t k, int64_t m, int64_t n, const void *a, int64_t lda,
@@ -193,7 +114,7 @@ static hl_gemm_columns view_columns(int64_t k, int64_t m, int64_t n, const void 
             hl_v words = load_row_bf16(from + i, lda, lanes, k - t);
             hl_v_store_n((float *)(void *)(to + i), words, lanes);
         }
-    return (hl_gemm_columns){packed, m * (int64_t)sizeof(hl_gemm_word), false};
+    return (hl_gemm_columns){.at = packed, .stride = m * (int64_t)sizeof(hl_gemm_word)};
 }
 
 /* ---- the type ---- */

@@ -96,7 +96,7 @@ void hl_gemm_pack(const hl_gemm_b *b, int64_t panel0, int64_t panel1, hl_gemm_wo
 
 /* One strip of columns of C, `width` vectors wide, done in row tiles of nearly equal height, from
  * *tile on. A's rows begin a_step bytes apart, and tiles another a_gap. */
-static void run_strip(const hl_gemm_type *type, int width, int64_t rows, int64_t a_step,
+static void run_tiles(const hl_gemm_type *type, int width, int64_t rows, int64_t a_step,
                       int64_t a_gap, hl_gemm_tile *tile)
 {
     const hl_gemm_tile_fn *run = type->tiles[width];
@@ -111,11 +111,36 @@ static void run_strip(const hl_gemm_type *type, int width, int64_t rows, int64_t
     }
 }
 
+/* The same for any type. */
+static void run_strip(const hl_gemm_type *type, int width, int64_t rows, int64_t a_step,
+                      int64_t a_gap, hl_gemm_tile *tile)
+{
+    if (!type->sum_products) {
+        run_tiles(type, width, rows, a_step, a_gap, tile);
+        return;
+    }
+    _Alignas(64) float sums[HL_GEMM_SUM_ROWS * HL_GEMM_PANEL];
+    const unsigned char *a = tile->a;
+    const hl_gemm_view *views = tile->views;
+    type->begin_sums();
+    for (int64_t i = 0; i < rows; i += HL_GEMM_SUM_ROWS) {
+        int64_t n = min64(HL_GEMM_SUM_ROWS, rows - i);
+        tile->a = a + i * a_step;
+        if (views) tile->views = views + i / HL_GEMM_VIEW_ROWS * tile->n_segments;
+        type->sum_products(width, n, a_step, tile, sums);
+        tile->a = (const unsigned char *)sums;
+        run_tiles(type, width, n, HL_GEMM_PANEL * sizeof(float), 0, tile);
+    }
+    tile->views = views;
+    type->end_sums();
+}
+
 /* Vectors of the strip that starts with `left` vectors to go: all when they fit one tile, else
  * two, or three where one would be left over. Few rows take wide strips, to keep enough chains
  * going. */
-static int choose_width(int64_t left, int64_t rows)
+static int choose_width(const hl_gemm_type *type, int64_t left, int64_t rows)
 {
+    if (type->sum_products) return (int)min64(left, 2);
     if (left <= WIDTH_MAX) return (int)left;
     if (rows <= HEIGHT_OF[WIDTH_MAX] && WIDTH_MAX % 2 == 0) return WIDTH_MAX;
     return left == 3 ? 3 : 2;
@@ -167,9 +192,21 @@ static bool wants_copy(const hl_gemm *gemm)
     return gemm->a_col == 1 && gemm->a_row % 1024 == 0 && gemm->n >= 4 * HL_GEMM_PANEL;
 }
 
-size_t hl_gemm_scratch_bytes(const hl_gemm *gemm)
+static size_t count_copy_bytes(const hl_gemm *gemm)
 {
     return wants_copy(gemm) ? (size_t)M_BLOCK * COPY_STRIDE * WORD : 0;
+}
+
+size_t hl_gemm_scratch_bytes(const hl_gemm *gemm)
+{
+    size_t bytes = count_copy_bytes(gemm);
+    if (!gemm->type->make_views) return bytes;
+    /* Of fewer segments a block may have more: bytes do not fall where segments are more. */
+    bool copy = wants_copy(gemm);
+    k_partition p = divide_k(gemm, copy);
+    int64_t most = (copy ? COPY_BLOCK : gemm->type->k_block) / (p.words > 0 ? p.words : 1);
+    if (most > gemm->n_segments) most = gemm->n_segments;
+    return bytes + gemm->type->view_bytes(M_BLOCK, most > 1 ? most : 1, p.words);
 }
 
 bool hl_gemm_is_one_block(const hl_gemm *gemm)
@@ -269,7 +306,7 @@ static unsigned list_steps(const hl_gemm *gemm, bool is_first, bool is_last)
 
 /* All strips of rows [m0, m1) and columns [n0, n1) for one block of the reduction. */
 static void run_block(const hl_gemm *gemm, const k_block *block, unsigned steps, int64_t m0,
-                      int64_t m1, int64_t n0, int64_t n1, unsigned char *copy)
+                      int64_t m1, int64_t n0, int64_t n1, unsigned char *copy, void *views)
 {
     const hl_gemm_epilogue *epilogue = &gemm->epilogue;
     int64_t a_step, rows = m1 - m0;
@@ -277,9 +314,10 @@ static void run_block(const hl_gemm *gemm, const k_block *block, unsigned steps,
     const unsigned char *a = tile.a;
     const hl_gemm_word *b = tile.b;
     tile.steps = steps, tile.alpha = epilogue->alpha;
+    if (gemm->type->make_views) gemm->type->make_views(&tile, rows, a_step, views);
     int width;
     for (int64_t j = n0; j < n1; j += width * HL_VL) {
-        width = choose_width(ceil_div(n1 - j, HL_VL), rows);
+        width = choose_width(gemm->type, ceil_div(n1 - j, HL_VL), rows);
         tile.last_lanes = min64(HL_VL, n1 - j - (width - 1) * HL_VL);
         tile.a = a, tile.b = b + j / HL_GEMM_PANEL * tile.b_pair;
         tile.c = gemm->c + m0 * gemm->ldc + j;
@@ -312,7 +350,8 @@ void hl_gemm_run(const hl_gemm *gemm, int64_t m0, int64_t m1, int64_t n0, int64_
             if (at >= gemm->k) at = 0, segment += block.n_segments;
             is_last = segment >= gemm->n_segments;
             run_block(gemm, &block, list_steps(gemm, is_first, is_last), i, min64(i + M_BLOCK, m1),
-                      n0, n1, copy ? scratch : NULL);
+                      n0, n1, copy ? scratch : NULL,
+                      (unsigned char *)scratch + count_copy_bytes(gemm));
             block.segment = segment, block.at = at;
         } while (!is_last);
     }
@@ -384,7 +423,10 @@ void hl_gemm_tn_plan_make(int64_t m, int64_t n, int64_t k, int64_t n_tasks_min,
             break;
     }
     int64_t block = min64(k, TN_K_BLOCK), tiles = tiles_m * tiles_n;
-    int64_t words = block * tile_n + tile_m * (block + HL_VL);
+    /* A in whole tiles, whatever the type's are. */
+    int64_t a_rows = ceil_div(tile_m, HL_GEMM_VIEW_ROWS) * HL_GEMM_VIEW_ROWS;
+    int64_t a_words = ceil_div(block, HL_GEMM_VIEW_ROWS) * HL_GEMM_VIEW_ROWS + HL_VL;
+    int64_t words = block * tile_n + a_rows * a_words;
     if (swapped) words += tile_m * tile_n;
     *out_plan = (hl_gemm_tn_plan){
         .tile_m = tile_m,
@@ -407,11 +449,27 @@ typedef struct tn_task {
     int64_t m, n, k0, k1;
     const unsigned char *a, *b; /* at the tile's first column */
     int64_t lda, ldb;
+    const hl_gemm_tn *runs; /* whose segments are B; NULL: b is */
+    int64_t col;            /* the tile's first, among those of the segments */
     float *c;
     int64_t ldc;
     float alpha;
     bool accumulate;
 } tn_task;
+
+/* All panels of rows [k0, k0 + k) of B's segments. */
+static void pack_runs(const tn_task *task, int64_t k0, int64_t k, int64_t panel_words,
+                      hl_gemm_word *packed)
+{
+    const hl_gemm_tn *runs = task->runs;
+    const hl_gemm_packer *packer =
+        runs->type->terms > 1 ? runs->type->pack_bf16 : runs->type->pack_f32;
+    for (int64_t j = 0; j < task->n; j += HL_GEMM_PANEL, packed += panel_words) {
+        int64_t col = task->col + j, segment = col / runs->segment_n;
+        packer->runs(k, runs->segments + segment * runs->ld_segments + k0,
+                     runs->segment_offset + col % runs->segment_n, packed);
+    }
+}
 
 /* One block of the reduction into all strips of the tile. */
 static void run_tn_block(const tn_task *task, int64_t k0, int64_t k, hl_gemm_word *scratch)
@@ -424,15 +482,18 @@ static void run_tn_block(const tn_task *task, int64_t k0, int64_t k, hl_gemm_wor
                            scratch + panels * panel_words);
     hl_gemm_b b = {.type = type,
                    .dtype = type->terms > 1 ? HL_DTYPE_BF16 : HL_DTYPE_F32,
-                   .at = task->b + k0 * task->ldb * type->bytes,
+                   .at = task->runs ? NULL : task->b + k0 * task->ldb * type->bytes,
                    .n_segments = 1,
                    .k = k,
                    .n = task->n,
                    .k_stride = task->ldb,
                    .n_stride = 1};
-    bool pack_b = packs_b(type, task->m, task->ldb);
-    if (pack_b) hl_gemm_pack(&b, 0, panels, scratch);
-    hl_gemm_tile tile = {.form = HL_GEMM_COLUMNS,
+    bool pack_b = task->runs || packs_b(type, task->m, task->ldb);
+    if (task->runs)
+        pack_runs(task, k0, k, panel_words, scratch);
+    else if (pack_b)
+        hl_gemm_pack(&b, 0, panels, scratch);
+    hl_gemm_tile tile = {.form = a.is_turned ? HL_GEMM_ROWS : HL_GEMM_COLUMNS,
                          .k = words,
                          .a_stride = a.stride,
                          .n_segments = 1,
@@ -440,11 +501,14 @@ static void run_tn_block(const tn_task *task, int64_t k0, int64_t k, hl_gemm_wor
                          .alpha = task->alpha};
     if (task->alpha != 1) tile.steps |= STEP_ALPHA;
     if (task->accumulate || k0 > task->k0) tile.steps |= STEP_ACCUMULATE;
-    int64_t a_step = a.is_tiled ? words * WORD : WORD, a_gap = a.is_tiled ? TILE_GAP * WORD : 0;
+    int64_t a_step = a.is_turned  ? a.stride
+                     : a.is_tiled ? words * WORD
+                                  : WORD,
+            a_gap = a.is_tiled ? TILE_GAP * WORD : 0;
     int width;
     for (int64_t j = 0; j < task->n; j += width * HL_VL) {
         int64_t left = ceil_div(task->n - j, HL_VL);
-        width = a.is_tiled ? (int)min64(2, left) : choose_width(left, task->m);
+        width = a.is_tiled ? (int)min64(2, left) : choose_width(type, left, task->m);
         tile.last_lanes = min64(HL_VL, task->n - j - (width - 1) * HL_VL);
         tile.b = scratch + j / HL_GEMM_PANEL * panel_words;
         tile.b_stride = HL_GEMM_PANEL, tile.b_pair = panel_words;
@@ -548,7 +612,10 @@ void hl_gemm_tn_tile(const hl_gemm_tn *gemm, const hl_gemm_tn_plan *plan, int64_
         .k1 = min64((split + 1) * plan->tile_k, gemm->k),
         .a = (const unsigned char *)(swapped ? gemm->b : gemm->a) + i * bytes,
         .lda = swapped ? gemm->ldb : gemm->lda,
-        .b = (const unsigned char *)(swapped ? gemm->a : gemm->b) + j * bytes,
+        .b = gemm->segments ? NULL
+                            : (const unsigned char *)(swapped ? gemm->a : gemm->b) + j * bytes,
+        .runs = gemm->segments ? gemm : NULL,
+        .col = j,
         .ldb = swapped ? gemm->lda : gemm->ldb,
         .c = swapped ? turned : c + i * ldc + j,
         .ldc = ldc,

@@ -210,7 +210,7 @@ static void pack_tiles(int64_t k, int64_t rows, const float *a, int64_t lda, flo
 static hl_gemm_columns view_columns(int64_t k, int64_t m, int64_t n, const void *a, int64_t lda,
                                     hl_gemm_word *packed)
 {
-    if (!packs_a(n, lda)) return (hl_gemm_columns){a, lda * (int64_t)sizeof(float), false};
+    if (!packs_a(n, lda)) return (hl_gemm_columns){.at = a, .stride = lda * (int64_t)sizeof(float)};
     pack_tiles(k, m, a, lda, (float *)(void *)packed);
     return (hl_gemm_columns){.at = packed, .is_tiled = true};
 }

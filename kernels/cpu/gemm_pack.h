@@ -57,6 +57,18 @@ static void PACK(edge)(int64_t k, int64_t lanes, const void *source, int64_t k_s
     }
 }
 
+static void PACK(runs)(int64_t k, const void *const *rows, int64_t offset, hl_gemm_word *packed)
+{
+    for (int64_t i = 0; i < k; i += TERMS, packed += HL_GEMM_PANEL) {
+        const SOURCE *at = (const SOURCE *)rows[i] + offset;
+        int64_t apart = 0;
+        if (TERMS > 1 && i + 1 < k)
+            apart = ((intptr_t)rows[i + 1] - (intptr_t)rows[i]) / (intptr_t)sizeof(SOURCE);
+        PACK(store_words)(packed, load_words(at, apart, HL_VL, k - i));
+        PACK(store_words)(packed + HL_VL, load_words(at + HL_VL, apart, HL_VL, k - i));
+    }
+}
+
 /* Columns of the panel are rows in memory. */
 static void PACK(transposed)(int64_t k, int64_t lanes, const void *source, int64_t n_stride,
                              hl_gemm_word *packed)
@@ -92,7 +104,7 @@ static void PACK(scattered)(const hl_gemm_b *how, int64_t lanes, const void *sou
         }
 }
 
-static const hl_gemm_packer PACK(packer) = {PACK(rows), PACK(edge), PACK(transposed),
+static const hl_gemm_packer PACK(packer) = {PACK(rows), PACK(edge), PACK(runs), PACK(transposed),
                                             PACK(scattered)};
 
 #undef SOURCE

@@ -78,6 +78,12 @@ enum {
     STEP_GELU = 64
 };
 
+/* 16 rows of A in one segment. */
+typedef struct hl_gemm_view {
+    const unsigned char *at, *tail; /* tail: words beyond the last whole tile, with zeros behind */
+    int64_t stride, tail_stride;    /* bytes between rows */
+} hl_gemm_view;
+
 typedef struct hl_gemm_tile {
     hl_gemm_form form;
     unsigned steps;
@@ -87,6 +93,8 @@ typedef struct hl_gemm_tile {
     int64_t a_stride;       /* bytes between rows, between columns, between lists of pointers */
     int64_t n_segments;     /* 1 without segments */
     int64_t segment_offset; /* bytes, from each pointer */
+    /* In place of a, where a type makes views: of 16 rows each, n_segments of them. */
+    const hl_gemm_view *views;
     const hl_gemm_word *b;
     int64_t b_stride, b_pair; /* words between rows of B, and between pairs of vectors */
     float *c;
@@ -183,6 +191,7 @@ typedef struct hl_gemm_columns {
     const void *at;
     int64_t stride; /* bytes between columns */
     bool is_tiled;  /* columns of each tile on their own, TILE_GAP words between tiles */
+    bool is_turned; /* rows of words of K, `stride` bytes apart, in place of columns */
 } hl_gemm_columns;
 
 /* Between packed tiles of A: the last column's store may run over by less than a vector. */
@@ -206,6 +215,8 @@ typedef struct hl_gemm_packer {
     void (*rows)(int64_t k, int64_t n_panels, int64_t panel_words, const void *b, int64_t k_stride,
                  hl_gemm_word *packed);
     void (*edge)(int64_t k, int64_t lanes, const void *b, int64_t k_stride, hl_gemm_word *packed);
+    /* One panel, from rows that each begin `offset` elements behind a pointer of their own. */
+    void (*runs)(int64_t k, const void *const *rows, int64_t offset, hl_gemm_word *packed);
     /* Terms of k side by side. */
     void (*transposed)(int64_t k, int64_t lanes, const void *b, int64_t n_stride,
                        hl_gemm_word *packed);
@@ -226,7 +237,18 @@ struct hl_gemm_type {
     /* Rows of C where it has at most thin_max columns, so that tiles would be mostly empty. */
     int64_t thin_max;
     void (*run_thin)(const hl_gemm *gemm, int64_t m0, int64_t m1);
+    /* Where sums are not made in vectors: sum_products makes those of up to HL_GEMM_SUM_ROWS rows
+     * and two vectors, rows HL_GEMM_PANEL apart, between begin_sums and end_sums; `tiles` then
+     * bring them through the epilogue. NULL: `tiles` make the sums. make_views prepares A of a
+     * block for all strips. */
+    size_t (*view_bytes)(int64_t rows, int64_t n_segments, int64_t words);
+    void (*make_views)(hl_gemm_tile *tile, int64_t rows, int64_t a_step, void *scratch);
+    void (*begin_sums)(void);
+    void (*sum_products)(int width, int64_t rows, int64_t a_step, const hl_gemm_tile *tile,
+                         float *sums);
+    void (*end_sums)(void);
 };
+enum { HL_GEMM_SUM_ROWS = 32, HL_GEMM_VIEW_ROWS = 16 };
 
 /* The tiles of a type, from its add_rows, add_columns and add_segments: functions of constant
  * height and width, which share an epilogue, and their places in the table. */

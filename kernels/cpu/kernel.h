@@ -27,6 +27,9 @@ HL_CPU_FAMILIES(HL_CPU_LIST, avx512)
 HL_CPU_LIST(matmul_bf16, avx512)
 HL_CPU_LIST(conv_bf16, avx512)
 HL_CPU_LIST(conv_weight_bf16, avx512)
+HL_CPU_LIST(matmul_amx, avx512)
+HL_CPU_LIST(conv_amx, avx512)
+HL_CPU_LIST(conv_weight_amx, avx512)
 #endif
 #undef HL_CPU_LIST
 

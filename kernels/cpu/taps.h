@@ -161,43 +161,105 @@ static inline int64_t hl_taps_source(const hl_taps *taps, int d, int64_t pixel, 
     return at >= 0 && at < taps->source[d] ? at : -1;
 }
 
-/* Bytes of what hl_taps_point needs: a place for each tap of a line. */
-static inline size_t hl_taps_places_bytes(const hl_taps *taps)
+/* Elements between what neighbours of a class read, along the last of the window's dims; 0: they
+ * do not read evenly. */
+static inline int64_t hl_taps_slope(const hl_taps *taps, const hl_taps_class *class)
 {
-    const int64_t *kernel = taps->window.kernel;
-    return (size_t)(kernel[0] + kernel[1] + kernel[2]) * sizeof(int64_t);
+    const int last = taps->window.n - 1;
+    int64_t stride = taps->window.stride[last];
+    if (!taps->transposed) return stride;
+    return class->line[last].pixel_step == stride ? 1 : 0;
+}
+
+/* What tap t of the last dim reads for n neighbours, of which the first is `pixel`: to[i] for the
+ * i-th. `source` is the first pixel of the line that is read, NULL: padding; `step` bytes a pixel.
+ */
+static inline void hl_taps_point_line(const hl_taps *taps, int64_t slope, int64_t pixel, int64_t t,
+                                      int64_t n, const unsigned char *source, int64_t step,
+                                      const void *zeros, const void **to)
+{
+    const int last = taps->window.n - 1;
+    const hl_window *w = &taps->window;
+    int64_t at, begin, end;
+    if (!taps->transposed)
+        at = hl_window_at(w, last, pixel, t);
+    else
+        at = pixel + w->before[last] - t * w->dilation[last]; /* a multiple of the stride */
+    if (taps->transposed && w->stride[last] > 1) at /= w->stride[last];
+    begin = at >= 0 ? 0 : slope == 1 ? -at : hl_cpu_ceil_div(-at, slope);
+    end = taps->source[last] - at;
+    end = end <= 0 ? 0 : slope == 1 ? end : hl_cpu_ceil_div(end, slope);
+    begin = source ? hl_cpu_min(begin, n) : n;
+    end = hl_cpu_max(hl_cpu_min(end, n), begin);
+    for (int64_t i = 0; i < begin; i++) to[i] = zeros;
+    for (int64_t i = begin; i < end; i++) to[i] = source + (at + i * slope) * step;
+    for (int64_t i = end; i < n; i++) to[i] = zeros;
+}
+
+/* The first pixel of the line that tap line `i` of a class reads, for a pixel of an image; NULL:
+ * padding. Lines of taps and of pixels are those of the last of the window's dims. */
+static inline const unsigned char *hl_taps_find_line(const hl_taps *taps,
+                                                     const hl_taps_class *class, int64_t i,
+                                                     int64_t image, const int64_t *pixel,
+                                                     const void *source, int64_t step)
+{
+    const int last = taps->window.n - 1;
+    int64_t place = image, t[HL_WINDOW_DIMS] = {0};
+    for (int d = last - 1; d >= 0; d--) {
+        const hl_taps_line *line = &class->line[d];
+        t[d] = line->first + i % line->n * line->step;
+        i /= line->n;
+    }
+    for (int d = 0; d < last; d++) {
+        int64_t at = hl_taps_source(taps, d, pixel[d], t[d]);
+        if (at < 0) return NULL;
+        place = place * taps->source[d] + at;
+    }
+    return (const unsigned char *)source + place * taps->source[last] * step;
 }
 
 /* Pointers to the source's channels, of `bytes` bytes each, under each tap of rows [row, row + n)
- * of a class: tap t of row i is pointers[t * ld + i]. `zeros`: as many as there are channels. */
+ * of a class, for taps [tap0, tap1): tap t of row i is pointers[(t - tap0) * ld + i]. `zeros`: as
+ * many as there are channels. Rows go by in lines. */
 static inline void hl_taps_point(const hl_taps *taps, const hl_taps_class *class, int64_t row,
-                                 int64_t n, const void *source, int64_t bytes, const void *zeros,
-                                 int64_t *places, const void **pointers, int64_t ld)
+                                 int64_t n, int64_t tap0, int64_t tap1, const void *source,
+                                 int64_t bytes, const void *zeros, const void **pointers,
+                                 int64_t ld)
 {
-    const hl_taps_line *line = class->line;
-    const unsigned char *first = source;
-    int64_t *at[HL_WINDOW_DIMS] = {places, places + line[0].n, places + line[0].n + line[1].n};
-    int64_t pixel[HL_WINDOW_DIMS], last[HL_WINDOW_DIMS] = {-1, -1, -1};
-    for (int64_t i = 0; i < n; i++) {
+    const int last = taps->window.n - 1;
+    const hl_taps_line *line = &class->line[last];
+    const int64_t slope = hl_taps_slope(taps, class), step = taps->channels * bytes;
+    int64_t pixel[HL_WINDOW_DIMS], length;
+    for (int64_t i = 0; i < n && tap0 < tap1; i += length) {
         int64_t image = hl_taps_locate(class, row + i, pixel);
-        for (int d = 0; d < HL_WINDOW_DIMS; d++) {
-            if (pixel[d] == last[d]) continue;
-            last[d] = pixel[d];
-            for (int64_t t = 0; t < line[d].n; t++)
-                at[d][t] = hl_taps_source(taps, d, pixel[d], line[d].first + t * line[d].step);
-        }
+        int64_t first = (pixel[last] - line->pixel_first) / line->pixel_step;
+        length = slope ? hl_cpu_min(n - i, line->n_pixels - first) : 1;
         const void **to = pointers + i;
-        for (int64_t a = 0; a < line[0].n; a++)
-            for (int64_t b = 0; b < line[1].n; b++) {
-                int64_t begin = (image * taps->source[0] + at[0][a]) * taps->source[1] + at[1][b];
-                bool is_padding = at[0][a] < 0 || at[1][b] < 0;
-                for (int64_t c = 0; c < line[2].n; c++, to += ld) {
-                    int64_t place = begin * taps->source[2] + at[2][c];
-                    bool is_read = !is_padding && at[2][c] >= 0;
-                    *to = is_read ? first + place * taps->channels * bytes : zeros;
-                }
+        const unsigned char *from = NULL;
+        int64_t tap_line = tap0 / line->n, c = tap0 % line->n;
+        for (int64_t tap = tap0; tap < tap1; tap++, to += ld) {
+            if (tap == tap0 || c == 0)
+                from = hl_taps_find_line(taps, class, tap_line, image, pixel, source, step);
+            int64_t t = line->first + c * line->step;
+            if (slope) {
+                hl_taps_point_line(taps, slope, pixel[last], t, length, from, step, zeros, to);
+            } else {
+                int64_t at = from ? hl_taps_source(taps, last, pixel[last], t) : -1;
+                *to = at >= 0 ? from + at * step : zeros;
             }
+            if (++c == line->n) c = 0, tap_line++;
+        }
     }
+}
+
+/* Does the only tap read, for each pixel, the source's pixel in the same place? */
+static inline bool hl_taps_are_pixels(const hl_taps *taps)
+{
+    const hl_window *w = &taps->window;
+    bool are_pixels = taps->n_taps == 1;
+    for (int d = 0; d < HL_WINDOW_DIMS; d++)
+        are_pixels &= w->in[d] == w->out[d] && w->stride[d] == 1 && w->before[d] == 0;
+    return are_pixels;
 }
 
 /* Do the taps of a line of the kernel read neighbours, so that they are one run? A line is what
@@ -207,43 +269,67 @@ static inline bool hl_taps_are_runs(const hl_taps *taps)
     return !taps->transposed && taps->window.dilation[taps->window.n - 1] == 1;
 }
 
-/* What the taps of lines [line0, line1) of the kernel read for rows [row, row + n), side by side.
- * For taps that are runs. */
-static inline void hl_taps_copy_lines(const hl_taps *taps, int64_t row, int64_t n, int64_t line0,
-                                      int64_t line1, const void *source, int64_t bytes, void *rows)
+/* Runs are short: copying in vectors, the last over what the one before it wrote, takes less than a
+ * call. */
+static inline void hl_taps_copy_run(unsigned char *to, const unsigned char *from, int64_t bytes)
+{
+    enum { VECTOR = 16 };
+    if (bytes < VECTOR) {
+        memcpy(to, from, (size_t)bytes);
+        return;
+    }
+    for (int64_t at = 0; at + VECTOR <= bytes; at += VECTOR) memcpy(to + at, from + at, VECTOR);
+    memcpy(to + bytes - VECTOR, from + bytes - VECTOR, VECTOR);
+}
+
+/* What the taps of one line read for n neighbours, of which the first is `pixel`, row_bytes apart.
+ * `source` is the first pixel of the line that is read, NULL: padding. */
+static inline void hl_taps_copy_line(const hl_taps *taps, int64_t pixel, int64_t n,
+                                     const unsigned char *source, int64_t pixel_bytes,
+                                     unsigned char *to, int64_t row_bytes)
 {
     const hl_window *w = &taps->window;
     const int last = w->n - 1;
-    const int64_t pixel_bytes = taps->channels * bytes, width = w->kernel[last] * pixel_bytes;
-    const unsigned char *first = source;
-    unsigned char *to = rows;
-    int64_t pixel[HL_WINDOW_DIMS];
-    for (int64_t i = 0; i < n; i++) {
-        int64_t image = hl_taps_locate(&taps->classes[0], row + i, pixel);
-        int64_t begin = hl_window_at(w, last, pixel[last], 0);
-        int64_t before = hl_cpu_min(hl_cpu_max(-begin, 0), w->kernel[last]);
-        int64_t end = hl_cpu_min(w->kernel[last], w->in[last] - begin);
+    const int64_t kernel = w->kernel[last], width = kernel * pixel_bytes;
+    int64_t begin = hl_window_at(w, last, pixel, 0);
+    for (int64_t i = 0; i < n; i++, begin += w->stride[last], to += row_bytes) {
+        if (source && begin >= 0 && begin + kernel <= w->in[last]) {
+            hl_taps_copy_run(to, source + begin * pixel_bytes, width);
+            continue;
+        }
+        int64_t head = hl_cpu_min(hl_cpu_max(-begin, 0), kernel);
+        int64_t end = hl_cpu_min(kernel, w->in[last] - begin);
+        memset(to, 0, (size_t)width);
+        if (source && head < end)
+            memcpy(to + head * pixel_bytes, source + (begin + head) * pixel_bytes,
+                   (size_t)((end - head) * pixel_bytes));
+    }
+}
+
+/* What the taps of lines [line0, line1) of the kernel read for rows [row, row + n), side by side
+ * and zeros behind them, row_bytes in all. For taps that are runs. */
+static inline void hl_taps_copy_lines(const hl_taps *taps, int64_t row, int64_t n, int64_t line0,
+                                      int64_t line1, const void *source, int64_t bytes, void *rows,
+                                      int64_t row_bytes)
+{
+    const hl_taps_class *class = &taps->classes[0];
+    const int last = taps->window.n - 1;
+    const int64_t pixel_bytes = taps->channels * bytes;
+    const int64_t width = taps->window.kernel[last] * pixel_bytes;
+    const int64_t used = (line1 - line0) * width;
+    int64_t pixel[HL_WINDOW_DIMS], length;
+    for (int64_t i = 0; i < n; i += length) {
+        unsigned char *to = (unsigned char *)rows + i * row_bytes;
+        int64_t image = hl_taps_locate(class, row + i, pixel);
+        length = hl_cpu_min(n - i, class->line[last].n_pixels - pixel[last]);
         for (int64_t line = line0; line < line1; line++, to += width) {
-            int64_t rest = line, place = image;
-            bool is_padding = end <= before;
-            int64_t t[HL_WINDOW_DIMS] = {0};
-            for (int d = last - 1; d >= 0; d--) t[d] = rest % w->kernel[d], rest /= w->kernel[d];
-            for (int d = 0; d < last; d++) {
-                int64_t at = hl_window_at(w, d, pixel[d], t[d]);
-                is_padding |= at < 0 || at >= w->in[d];
-                place = place * w->in[d] + at;
-            }
-            if (is_padding) {
-                memset(to, 0, (size_t)width);
-                continue;
-            }
-            const unsigned char *from = first + (place * w->in[last] + begin) * pixel_bytes;
-            int64_t head = before * pixel_bytes, tail = end * pixel_bytes;
-            memset(to, 0, (size_t)head);
-            memcpy(to + head, from + head, (size_t)(tail - head));
-            memset(to + tail, 0, (size_t)(width - tail));
+            const unsigned char *from =
+                hl_taps_find_line(taps, class, line, image, pixel, source, pixel_bytes);
+            hl_taps_copy_line(taps, pixel[last], length, from, pixel_bytes, to, row_bytes);
         }
     }
+    for (int64_t i = 0; i < n && used < row_bytes; i++)
+        memset((unsigned char *)rows + i * row_bytes + used, 0, (size_t)(row_bytes - used));
 }
 
 /* The place in the result, among the pixels of all images, of a row of a class. */

@@ -41,7 +41,7 @@ void hl_cuda_survey(const hl_backend *build, const hl_device_options *options, b
     X(index)                                                                                       \
     X(random)                                                                                      \
     X(pointwise)                                                                                   \
-    X(softmax) X(loss) X(control) X(optim) X(norm) X(reduce) X(matmul) X(conv) X(window) X(resample)
+    X(softmax) X(loss) X(control) X(optim) X(norm) X(reduce) X(matmul) X(conv_dnn) X(window) X(resample)
 #define HL_CUDA_LIST(family) extern const hl_kernel *const hl_cuda_##family##_kernels[];
 HL_CUDA_FAMILIES(HL_CUDA_LIST)
 #undef HL_CUDA_LIST

@@ -33,23 +33,16 @@ static int64_t find_after(const hl_window *w, int d, int64_t after)
     return reach >= 0 && reach / w->stride[d] + 1 == w->out[d] ? w->before[d] : after;
 }
 
-/* What a node carries, in the library's words: steps in their order, of which an operand is the
- * next one of the programs'. */
-typedef struct dnn_epilogue {
-    const char *text;
-    int n;
-    cudnnPointwiseMode_t mode[HL_DNN_STEPS];
-    /* Values of the result's size that kernels in its place read and write. */
-    int passes;
-    const char *activation;
-} dnn_epilogue;
-static const dnn_epilogue epilogues[] = {
-    {"", 0, {0}, 0, NULL},
-    {"relu(x)", 1, {CUDNN_POINTWISE_RELU_FWD}, 2, "relu"},
-    {"add(x, y)", 1, {CUDNN_POINTWISE_ADD}, 3, NULL},
-    {"relu(add(x, y))", 2, {CUDNN_POINTWISE_ADD, CUDNN_POINTWISE_RELU_FWD}, 3, "relu"},
-};
-const char *const hl_dnn_fusions[] = {"", "relu(x)", "add(x, y)", "relu(add(x, y))", NULL};
+/* What a node may carry, all of it in this order: a scale and a shift for each channel, a residual,
+ * relu. Without the first ones ("alone") there may be a text for none. */
+#define FORMS(alone, text, next)                                                                   \
+    alone, "relu(" text ")", "add(" text ", " next ")", "relu(add(" text ", " next "))"
+#define SCALED "mul(x, columns(y))"
+const char *const hl_dnn_fusions[] = {
+    FORMS("", "x", "y"), FORMS("add(x, columns(y))", "add(x, columns(y))", "z"),
+    FORMS(SCALED, SCALED, "z"),
+    FORMS("add(" SCALED ", columns(z))", "add(" SCALED ", columns(z))", "w"), NULL};
+enum { IS_RELU = 1, HAS_RESIDUAL = 2, HAS_SHIFT = 4, HAS_SCALE = 8 };
 
 static bool add_step(const hl_device *device, const hl_graph *graph, const hl_node *node,
                      cudnnPointwiseMode_t mode, int arg, bool per_channel, hl_dnn_conv *c,
@@ -64,6 +57,9 @@ static bool add_step(const hl_device *device, const hl_graph *graph, const hl_no
                       hl_dtype_name(dtype));
         return false;
     }
+    if (!per_channel && hl_shape_numel(hl_graph_shape(graph, node->in[arg])) !=
+                            hl_shape_numel(hl_graph_shape(graph, node->out)))
+        return hl_reason_set(out_why_not, "needs a residual of the result's shape"), false;
     step->type = type_of(dtype);
     step->align = hl_cuda_alignment(device, graph, node->in[arg]);
     return true;
@@ -72,21 +68,30 @@ static bool add_step(const hl_device *device, const hl_graph *graph, const hl_no
 static bool set_steps(const hl_device *device, const hl_graph *graph, const hl_node *node,
                       hl_dnn_conv *c, hl_reason *out_why_not)
 {
-    const dnn_epilogue *epilogue = &epilogues[hl_fusion_find(graph, node, hl_dnn_fusions)];
-    int arg = hl_node_epilogue(node) ? hl_node_epilogue_in(node) : -1;
+    static const struct {
+        int bit;
+        cudnnPointwiseMode_t mode;
+        bool reads, per_channel;
+    } parts[] = {{HAS_SCALE, CUDNN_POINTWISE_MUL, true, true},
+                 {HAS_SHIFT, CUDNN_POINTWISE_ADD, true, true},
+                 {HAS_RESIDUAL, CUDNN_POINTWISE_ADD, true, false},
+                 {IS_RELU, CUDNN_POINTWISE_RELU_FWD, false, false}};
+    int form = hl_fusion_find(graph, node, hl_dnn_fusions);
+    int arg = form ? hl_node_epilogue_in(node) : -1;
     if (hl_node_anchor_in(node) > 2 &&
         !add_step(device, graph, node, CUDNN_POINTWISE_ADD, 2, true, c, out_why_not))
         return false;
     c->n_own = c->n_steps;
-    for (int i = 0; i < epilogue->n; i++) {
-        bool reads = epilogue->mode[i] < CUDNN_POINTWISE_RELU_FWD;
-        if (!add_step(device, graph, node, epilogue->mode[i], reads ? arg++ : -1, false, c,
-                      out_why_not))
+    for (int i = 0; i < 4; i++)
+        if (form & parts[i].bit &&
+            !add_step(device, graph, node, parts[i].mode, parts[i].reads ? arg++ : -1,
+                      parts[i].per_channel, c, out_why_not))
             return false;
-    }
-    c->activation = epilogue->activation;
-    c->apart_bytes = epilogue->passes * bytes_of(c->result) *
-                     hl_shape_numel(&hl_node_out_type(graph, node, 0)->shape);
+    if (form & IS_RELU) c->activation = "relu";
+    /* A kernel in their place reads the result and perhaps a residual, and writes it. */
+    if (form)
+        c->apart_bytes = (form & HAS_RESIDUAL ? 3 : 2) * bytes_of(c->result) *
+                         hl_shape_numel(&hl_node_out_type(graph, node, 0)->shape);
     return true;
 }
 
@@ -99,8 +104,8 @@ static bool is_empty(const hl_conv *conv)
 
 /* A weight's gradient in float32 is asked for in the operands' type and widened: of engines that
  * store float32 there is one, for sm_90, and none before. It is summed in float32 all the same. */
-bool hl_dnn_conv_make(const hl_device *device, const hl_graph *graph, hl_node_id id, hl_dnn_conv *c,
-                      hl_reason *out_why_not)
+bool hl_dnn_conv_make(const hl_device *device, const hl_graph *graph, hl_node_id id,
+                      hl_dnn_conv *c, hl_reason *out_why_not)
 {
     const hl_node *node = &graph->nodes[id];
     const hl_attrs_conv *attrs = hl_conv_attrs(node);
@@ -160,8 +165,8 @@ static int write_dims(char *out_text, size_t bytes, const char *what, const int6
 {
     int at = snprintf(out_text, bytes, " %s ", what);
     for (int d = 0; d < n; d++)
-        at +=
-            snprintf(out_text + at, bytes - (size_t)at, "%s%lld", d ? "x" : "", (long long)dims[d]);
+        at += snprintf(out_text + at, bytes - (size_t)at, "%s%lld", d ? "x" : "",
+                       (long long)dims[d]);
     return at;
 }
 
@@ -176,9 +181,8 @@ hl_problem hl_dnn_conv_problem(hl_device *device, const hl_dnn_conv *c)
     const struct {
         const char *what;
         const int64_t *dims;
-    } dims[] = {{"x", w->in},          {"w", w->kernel},          {"y", w->out},
-                {"stride", w->stride}, {"dilation", w->dilation}, {"pad", w->before},
-                {"-", c->after}};
+    } dims[] = {{"x", w->in},           {"w", w->kernel},     {"y", w->out}, {"stride", w->stride},
+                {"dilation", w->dilation}, {"pad", w->before}, {"-", c->after}};
     int at = snprintf(text, bytes, "%s %s %s %s n %lld c %lld o %lld g %lld",
                       hl_op_get(c->op)->name, type_text(c->operand), type_text(c->result),
                       c->tf32 ? "tf32" : "f32", (long long)c->conv.N, (long long)c->conv.C,
@@ -289,31 +293,30 @@ typedef struct operation_row {
 
 static const operation_row *find_row(hl_op op)
 {
-    static const operation_row forward = {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
-                                          {CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
-                                           CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
-                                           CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y},
-                                          CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
-                                          CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
-                                          CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA,
-                                          {ROLE_X, ROLE_W, ROLE_Y}},
-                               data = {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
-                                       {CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
-                                        CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
-                                        CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX},
-                                       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
-                                       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
-                                       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA,
-                                       {ROLE_Y, ROLE_W, ROLE_X}},
-                               weight = {
-                                   CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
-                                   {CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
-                                    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
-                                    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW},
-                                   CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
-                                   CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
-                                   CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA,
-                                   {ROLE_Y, ROLE_X, ROLE_W}};
+    static const operation_row forward =
+        {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+         {CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+          CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y},
+         CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+         CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
+         CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA,
+         {ROLE_X, ROLE_W, ROLE_Y}},
+        data = {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+                {CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
+                 CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+                 CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX},
+                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA,
+                {ROLE_Y, ROLE_W, ROLE_X}},
+        weight = {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+                  {CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
+                   CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
+                   CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW},
+                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA,
+                  {ROLE_Y, ROLE_X, ROLE_W}};
     return op == HL_OP_CONV ? &forward : op == HL_OP_CONV_TRANSPOSE ? &data : &weight;
 }
 
@@ -337,8 +340,8 @@ static cudnnBackendDescriptor_t make_convolution(hl_cudnn_descs *descs, const hl
     const float one = 1, zero = 0;
     cudnnBackendDescriptor_t geometry = make_geometry(descs, c), operand[2];
     for (int i = 0; i < 2; i++)
-        operand[i] =
-            make_role(descs, c, row->role[i], HL_DNN_FIRST + i, c->operand, c->align[i], false);
+        operand[i] = make_role(descs, c, row->role[i], HL_DNN_FIRST + i, c->operand, c->align[i],
+                               false);
     cudnnBackendDescriptor_t op = hl_cudnn_desc_make(descs, row->type);
     hl_cudnn_desc_link(descs, op, row->geometry, geometry);
     for (int i = 0; i < 2; i++) hl_cudnn_desc_link(descs, op, row->tensor[i], operand[i]);

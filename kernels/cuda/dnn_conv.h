@@ -8,7 +8,7 @@
 /* Tensors of a graph; their numbers are their unique ids. The three of the convolution stand in the
  * order of the node's operands and its result; then what its steps read. */
 enum { HL_DNN_FIRST = 1, HL_DNN_SECOND, HL_DNN_RESULT, HL_DNN_BESIDE };
-enum { HL_DNN_STEPS = 4, HL_DNN_TENSORS = HL_DNN_BESIDE + HL_DNN_STEPS };
+enum { HL_DNN_STEPS = 5, HL_DNN_TENSORS = HL_DNN_BESIDE + HL_DNN_STEPS };
 
 /* Pointwise work behind the convolution. */
 typedef struct hl_dnn_step {

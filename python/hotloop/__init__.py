@@ -38,7 +38,24 @@ _NOT_STARRED = {"bool", "float", "int"}
 # Names of torch's that a ported script asks for, and what is here in their place.
 _INSTEAD = {
     "optim": ": optimizers and schedules are settings, TrainingConfig(optimizer='adam', lr=1e-3)",
-    "utils": ": data goes into hl.DataModule.from_arrays(X, y, batch_size=64)",
+    **dict.fromkeys(
+        ("utils", "DataLoader", "Dataset", "TensorDataset"),
+        ": data goes into hl.DataModule.from_arrays(X, y, batch_size=64)",
+    ),
+    "fit": ": write hl.train(model, (X, y), lr=...)",
+    "Trainer": ": write hl.train(model, data, TrainingConfig(max_epochs=...))",
+    "summary": ": hl.train prints layers with their shapes, hl.plan(model, data) what a step takes",
+    "seed_everything": ": write TrainingConfig(seed=...), or hl.manual_seed(seed)",
+    "set_num_threads": ": set HOTLOOP_NUM_THREADS in the environment, before the import",
+    **dict.fromkeys(
+        ("enable_grad", "inference_mode", "set_grad_enabled"),
+        ": model(X) and hl.predict compute no gradients",
+    ),
+    "backends": ": write TrainingConfig(benchmark=..., deterministic=..., precision=...)",
+    **dict.fromkeys(
+        ("amp", "autocast", "GradScaler"), ": write TrainingConfig(precision='bf16-mixed')"
+    ),
+    "functional": ": write from hotloop.nn import functional as F",
     "cuda": ": TrainingConfig(accelerator=...) chooses the device",
     "device": ": TrainingConfig(accelerator=...) chooses the device",
     "compile": ": hl.train and hl.predict plan every model",

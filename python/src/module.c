@@ -78,15 +78,16 @@ static PyObject *list_isas(bool usable)
 {
     hl_os_cpu cpu;
     hl_os_cpu_read(&cpu);
-    const char *texts[4] = {NULL, NULL, NULL, "portable"};
+    const char *texts[5] = {NULL, NULL, NULL, NULL, "portable"};
 #ifdef __x86_64__
-    if (cpu.avx512_bf16 || !usable) texts[0] = "avx512bf16";
-    if (cpu.avx512 || !usable) texts[1] = "avx512";
-    if (cpu.avx2 || !usable) texts[2] = "avx2";
+    if (cpu.amx || !usable) texts[0] = "amx";
+    if (cpu.avx512_bf16 || !usable) texts[1] = "avx512bf16";
+    if (cpu.avx512 || !usable) texts[2] = "avx512";
+    if (cpu.avx2 || !usable) texts[3] = "avx2";
 #else
     (void)usable;
 #endif
-    return list_texts(texts, 4);
+    return list_texts(texts, 5);
 }
 
 /* "13.0: sm_75, sm_90, compute_90", or False. */

@@ -85,7 +85,7 @@ _REDUCED = [
 # (1, 1, 3, 4, 5); weights out of z.
 _LINE, _IMAGE, _SMALL = "x.view(2, 5, 6)", "x.view(1, 2, 5, 6)", "x.view(2, 3, 2, 5)"
 _CUBE = "x.view(1, 1, 3, 4, 5)"
-_IMAGES = [
+IMAGES = [
     # convolutions: strides, padding by number and name, dilation, groups, each channel by itself
     f"F.conv1d({_LINE}, z.view(-1)[:30].view(2, 5, 3), b[:2])",
     f"F.conv1d({_LINE}, z.view(-1)[:20].view(4, 5, 1), None, 2)",
@@ -239,7 +239,7 @@ CASES = [
         for case in _REDUCED
         for reduction in ("mean", "sum", "none")
     ),
-    *_IMAGES,
+    *IMAGES,
 ]
 
 

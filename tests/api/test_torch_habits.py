@@ -6,6 +6,7 @@ import pytest
 from api.traced import trace
 from hotloop import TraceError, nn
 from hotloop.nn import functional as F
+from needs import take_library
 
 X = ("float32", (6, 8))
 ROWS = np.random.default_rng(0).standard_normal((6, 8)).astype(np.float32)
@@ -97,6 +98,43 @@ def test_what_a_model_made_of_a_batch_is_taken_apart():
     first, both = Parts()(ROWS)
     np.testing.assert_allclose(first, ROWS.sum(1), rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(both, ROWS[:, :4] + ROWS[:, 4:], rtol=1e-6)
+
+
+@pytest.mark.extra
+def test_functions_of_torch_are_refused_and_its_tensors_are_arrays():
+    torch = take_library("torch")
+
+    class Mixed(nn.Module):
+        def __init__(self, act):
+            super().__init__()
+            self.body, self.scale, self.act = nn.Linear(8, 2), torch.full((2,), 3.0), act
+
+        def forward(self, x):
+            return self.act(self.scale, self.body(x))
+
+    def both(s, h):
+        return (s + h) * (s - h) / (s * h * h + 9) + (s > h).float()
+
+    model = Mixed(both)
+    h = ROWS @ model.body.weight.numpy().T + model.body.bias.numpy()
+    np.testing.assert_allclose(model(ROWS), both(np.float32(3), h.view(Float)), rtol=1e-4)
+    data = hl.DataModule.from_arrays(ROWS, np.arange(6) % 2)
+    for act, words in (
+        (lambda s, h: torch.relu(h), r"torch.relu: must get tensors of torch.*hl.relu or F.relu"),
+        (lambda s, h: torch.cat([h, h]), "torch.cat: must get tensors of torch"),
+        (lambda s, h: torch.nn.GELU()(h), "torch.gelu: must get tensors of torch"),
+    ):
+        with pytest.raises(TraceError, match=words):
+            hl.train(Mixed(act), data, max_epochs=1, enable_progress_bar=False)
+    with pytest.raises(TraceError, match=r"torch\.cross_entropy: must get tensors of torch"):
+        hl.train(nn.Linear(8, 2), data, loss=torch.nn.CrossEntropyLoss(), enable_progress_bar=False)
+
+
+class Float(np.ndarray):
+    """With torch's name of a conversion."""
+
+    def float(self):
+        return self.astype(np.float32)
 
 
 def test_gradients_of_a_parameter():

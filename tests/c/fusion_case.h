@@ -44,6 +44,11 @@ static uint8_t fusion_expression(fusion_text *t)
     static const char names[] = "xyzw";
     const char *name = strchr(names, *t->at);
     char *end;
+    if (fusion_skip(t, "columns(")) { /* which the operand's shape says */
+        uint8_t reg = fusion_expression(t);
+        CHECK(fusion_skip(t, ")"));
+        return reg;
+    }
     if (*t->at && name && !(t->at[1] >= 'a' && t->at[1] <= 'z')) {
         t->at++;
         return fusion_load(t, (uint8_t)(name - names));

@@ -196,14 +196,13 @@ static void check_packed_bf16(int64_t M, int64_t K, int64_t N, int flags)
     for (int i = 0; i < 5; i++) case_free(data[i], case_bytes(types[i]));
 }
 
-static void test_bf16(void)
+/* In a set of instructions that has them. */
+static void test_bf16(const char *isa, bool has_isa)
 {
-    hl_os_cpu machine;
-    hl_device_options options = {.n_threads = 1, .isa = "avx512bf16"};
-    hl_os_cpu_read(&machine);
+    hl_device_options options = {.n_threads = 1, .isa = isa};
     if (strcmp(HL_CPU_TEXT(HL_ISA), "avx512") != 0) return;
-    if (!machine.avx512_bf16) {
-        CHECK_SKIP("the processor has no avx512_bf16");
+    if (!has_isa) {
+        CHECK_SKIP("the processor has no products of bfloat16 of this kind");
         return;
     }
     case_cpu->ops->destroy(case_cpu);
@@ -238,7 +237,10 @@ int main(void)
         check_packed(0, 3, 5, flags);
         check_packed(64, 64, 10, flags);
     }
-    test_bf16();
+    hl_os_cpu machine;
+    hl_os_cpu_read(&machine);
+    test_bf16("avx512bf16", machine.avx512_bf16);
+    test_bf16("amx", machine.amx);
     case_close();
     return CHECK_DONE();
 }

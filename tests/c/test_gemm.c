@@ -892,6 +892,12 @@ int main(void)
     } else {
         CHECK_SKIP("the processor has no avx512_bf16");
     }
+    if (machine.amx) {
+        type = &hl_gemm_amx, dtype = HL_DTYPE_BF16, n_terms = 2;
+        test_all();
+    } else {
+        CHECK_SKIP("the processor has no AMX, or the system keeps no tiles");
+    }
 #endif
     return CHECK_DONE();
 }

@@ -1,5 +1,5 @@
-/* Plans of the real cuDNN without a GPU: convolutions are read from standard input, a line each,
- * and planned for the GPU that a description says:
+/* Plans of the real cuDNN without a GPU: convolutions are read from standard input, a line each, and
+ * planned for the GPU that a description says:
  *
  *     check_cudnn DESCRIPTION.json ARCH STUB < convolutions
  *
@@ -9,7 +9,6 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "kernels/cuda/dnn_plans.h"
 #include "kernels/cuda/internal.h"
@@ -25,6 +24,7 @@ static char *read_file(const char *path)
     return text;
 }
 
+enum { LINE = 512 };
 typedef struct conv_line {
     char op[32], dtype[16], result[16], fusion[HL_FUSION_TEXT];
     int64_t N, C, O, groups;
@@ -39,12 +39,11 @@ static bool read_ints(char **at, int n, hl_ints *out_ints)
     return true;
 }
 
-static bool read_line(conv_line *l)
+static bool read_line(char *text, conv_line *l)
 {
-    char text[512], *at;
+    char *at;
     int used = 0;
     *l = (conv_line){.n = 0};
-    if (!fgets(text, sizeof text, stdin)) return false;
     if (sscanf(text, "%31s %15s %15s%n", l->op, l->dtype, l->result, &used) != 3) return false;
     at = text + used;
     l->N = strtoll(at, &at, 10), l->C = strtoll(at, &at, 10), l->O = strtoll(at, &at, 10);
@@ -63,7 +62,7 @@ static bool read_line(conv_line *l)
 
 static hl_dtype find_dtype(const char *name)
 {
-    return strcmp(name, "bf16") == 0  ? HL_DTYPE_BF16
+    return strcmp(name, "bf16") == 0 ? HL_DTYPE_BF16
            : strcmp(name, "f16") == 0 ? HL_DTYPE_F16
                                       : HL_DTYPE_F32;
 }
@@ -93,7 +92,7 @@ static hl_graph *make_graph(const conv_line *l)
                                .channels_last = true,
                                .float32_out = strcmp(l->dtype, l->result) != 0,
                                .tf32 = dtype == HL_DTYPE_F32 && strcmp(l->result, "tf32") == 0}};
-    hl_id in[4], out;
+    hl_id in[6], out;
     int n_in = 2;
     hl_op op = HL_OP_CONV;
     const hl_type *a = &x, *b = &w;
@@ -110,12 +109,15 @@ static hl_graph *make_graph(const conv_line *l)
         CHECK_OK(hl_graph_input(graph, "bias", bias, &in[2]));
         n_in++;
     }
-    if (strstr(l->fusion, "y")) {
-        hl_type beside = {op == HL_OP_CONV ? y.dtype : x.dtype,
-                          op == HL_OP_CONV ? y.shape : x.shape};
-        CHECK_OK(hl_graph_input(graph, "beside", beside, &in[n_in++]));
+    hl_type whole = op == HL_OP_CONV ? y : x;
+    hl_type columns = {HL_DTYPE_F32, hl_shape_1d(op == HL_OP_CONV ? l->O : l->C)};
+    for (const char *name = "yzw"; *name; name++) {
+        char text[16];
+        if (!strchr(l->fusion, *name)) continue;
+        snprintf(text, sizeof text, "columns(%c)", *name);
+        CHECK_OK(hl_graph_input(graph, "beside", strstr(l->fusion, text) ? columns : whole,
+                                &in[n_in++]));
     }
-    graph->benchmark = getenv("CHECK_BENCHMARK") != NULL;
     if (*l->fusion)
         CHECK_OK(fusion_add(graph, op, in, n_in, &attrs, l->fusion, &out));
     else
@@ -123,51 +125,40 @@ static hl_graph *make_graph(const conv_line *l)
     return graph;
 }
 
-static double now(void)
+/* What the kernel's query says of the graph's last node, and by which plans. */
+static void ask(hl_device *device, const conv_line *l, const char *text)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    hl_graph *graph = make_graph(l);
+    hl_node_id node = (hl_node_id)graph->n_nodes - 1;
+    const hl_kernel *kernel = device->ops->kernels(device, graph->nodes[node].op)[0];
+    hl_kernel_req req = {0};
+    hl_reason why_not = {""};
+    hl_dnn_conv conv;
+    const hl_dnn_plans *plans;
+    hl_status status = kernel->query(device, graph, node, &req, &why_not);
+    if (status == HL_OK && hl_dnn_conv_make(device, graph, node, &conv, &why_not))
+        status = hl_dnn_plans_find(device, &conv, false, false, &plans, &why_not);
+    if (status == HL_OK)
+        printf("yes %s, scratch %zu: %s\n", plans->plan[0].name, req.scratch_bytes, text);
+    else
+        printf("no, %s: %s\n", status == HL_ERROR_CONFIG ? why_not.text : hl_status_message(),
+               text);
+    hl_graph_destroy(graph);
 }
 
 int main(int argc, char **argv)
 {
-    if (argc != 4 || !dlopen(argv[3], RTLD_NOW | RTLD_GLOBAL)) return 2;
+    conv_line l;
+    char text[LINE];
     hl_reason why_not;
+    if (argc != 4 || !dlopen(argv[3], RTLD_NOW | RTLD_GLOBAL)) return 2;
     char *description = read_file(argv[1]);
     hl_device *device = fake_device_open(&(hl_fake_config){.arch = atoi(argv[2])});
-    if (hl_cudnn_describe(device, description, &why_not) != HL_OK) {
-        printf("%s\n", why_not.text);
-        return 1;
-    }
-    conv_line l;
-    while (read_line(&l)) {
-        hl_graph *graph = make_graph(&l);
-        const hl_kernel *const *kernels =
-            device->ops->kernels(device, graph->nodes[graph->n_nodes - 1].op);
-        hl_node_id node = (hl_node_id)graph->n_nodes - 1;
-        hl_kernel_req req = {0};
-        double begin = now();
-        char text[HL_FUSION_TEXT];
-        hl_fusion_format(&graph->nodes[node], text);
-        hl_status status = kernels[0]->query(device, graph, node, &req, &why_not);
-        printf("%-17s %s %s n%lld c%lld o%lld g%lld in %lld k%lld s%lld d%lld %s: %s, scratch %zu",
-               l.op, l.dtype, l.result, (long long)l.N, (long long)l.C, (long long)l.O,
-               (long long)l.groups, (long long)l.in.at[0], (long long)l.kernel.at[0],
-               (long long)l.stride.at[0], (long long)l.dilation.at[0], text,
-               status == HL_OK             ? "yes"
-               : status == HL_ERROR_CONFIG ? why_not.text
-                                           : hl_status_message(),
-               req.scratch_bytes);
-        printf(", %.0f ms", 1e3 * (now() - begin));
-        hl_dnn_conv conv;
-        const hl_dnn_plans *plans = NULL;
-        if (status == HL_OK && hl_dnn_conv_make(device, graph, node, &conv, &why_not) &&
-            hl_dnn_plans_find(device, &conv, false, graph->benchmark, &plans, &why_not) == HL_OK)
-            for (int i = 0; i < plans->n; i++)
-                printf(" %s/%zu", plans->plan[i].name, plans->plan[i].bytes >> 10);
-        printf("\n");
-        hl_graph_destroy(graph);
+    hl_status status = hl_cudnn_describe(device, description, &why_not);
+    if (status != HL_OK) printf("no, %s\n", why_not.text);
+    while (status == HL_OK && fgets(text, sizeof text, stdin)) {
+        text[strcspn(text, "\n")] = '\0';
+        if (read_line(text, &l)) ask(device, &l, text);
     }
     free(description);
     fake_device_close(device);

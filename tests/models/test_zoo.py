@@ -88,6 +88,13 @@ def test_odd_sizes() -> None:
     assert models.unet(bilinear=True)(images(1, 37)).shape == (1, 2, 37, 37)
 
 
+@pytest.mark.parametrize("weights", ["DEFAULT", "IMAGENET1K_V1", 3])
+def test_weights_are_files(weights) -> None:
+    rule = r"weights: must be the path of a local file, .*; nothing is downloaded: torch.save\("
+    with pytest.raises(hl.ConfigError, match=rule):
+        models.resnet18(weights=weights)
+
+
 def test_a_norm_in_training_is_one_pass() -> None:
     """Its statistics come with the convolution; relu and the residual go with its one pass."""
     data = hl.DataModule.from_arrays(images(4), np.arange(4) % 3, batch_size=4, val=0)

@@ -339,8 +339,22 @@ _CORE = [
     Mutant(
         "values-per-channel-are-wanted-in-order",
         "csrc/passes/layout.c",
-        "return lies_alike(hl_graph_shape(s->graph, source), order) ? source : HL_NONE;",
+        "return lies_alike(hl_graph_shape(s->graph, value), order) ? value : HL_NONE;",
         "return HL_NONE;",
+        python(_LAYOUT),
+    ),
+    Mutant(
+        "broadcast-values-keep-their-dtype",
+        "csrc/passes/layout.c",
+        "if (hl_graph_dtype(s->graph, source) != dtype)",
+        "if (source == HL_NONE)",
+        python(_LAYOUT),
+    ),
+    Mutant(
+        "gradients-of-padding-are-turned",
+        "csrc/ir/ops.def",
+        "HL_OP_INTERNAL | HL_OP_ANY_ORDER, pad,",
+        "HL_OP_INTERNAL, pad,",
         python(_LAYOUT),
     ),
 ]

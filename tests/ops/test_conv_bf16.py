@@ -11,6 +11,7 @@ from ops.harness import Array
 
 CASES = [
     Shape("dense", 2, 16, 24, (9, 10), (3, 3), before=(1, 1), after=(1, 1)),
+    Shape("panels", 2, 64, 72, (12, 13), (3, 3), before=(1, 1), after=(1, 1)),
     Shape("odd-channels", 1, 5, 7, (8, 8), (3, 3), before=(1, 1), after=(1, 1)),
     Shape("stem", 2, 3, 33, (17, 16), (7, 7), (2, 2), before=(3, 3), after=(3, 3)),
     Shape("pointwise", 2, 32, 40, (9, 9), (1, 1)),
@@ -64,8 +65,8 @@ def test_of_bfloat16(s: Shape, isa: str) -> None:
             plan.input(i, array)
         plan.run(1)
         results.append([plan.output(i) for i in range(3)])
-    if isa == "avx512bf16":
-        assert ".avx512bf16" in str(plan) or s.groups == s.c
+    if isa in ("avx512bf16", "amx"):
+        assert f".{isa}" in str(plan) or s.groups == s.c
         assert "unfold" not in str(plan)
     for a, b in zip(*results):
         np.testing.assert_array_equal(a, b)

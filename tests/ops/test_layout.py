@@ -138,6 +138,47 @@ def test_sums_of_what_was_permuted(build: Build, device: str) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
+def sums_of_dims_apart(graph: _core.Graph, x: list[int]) -> list[int]:
+    """Turned back, no kernel would add them up without a copy of its own."""
+    y = add(graph, "relu", turn(graph, x[0], 0, 2, 1))
+    return [add(graph, "sum", v, axes=(0, 1)) for v in (y, add(graph, "exp", y))]
+
+
+def test_one_copy_for_two_sums() -> None:
+    want, before = run(sums_of_dims_apart, False)
+    got, after = run(sums_of_dims_apart, True)
+    assert (before, after) == (1, 1)
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+def of_what_is_broadcast(graph: _core.Graph, x: list[int]) -> list[int]:
+    """What is broadcast and then of another dtype is made in the order that is asked for."""
+    narrow = add(graph, "sum", x[0], axes=(2,), keepdim=True)
+    spread = add(graph, "cast", add(graph, "expand", narrow, shape=SHAPE), dtype="float64")
+    return [add(graph, "cumsum", turn(graph, spread, 0, 2, 1), axis=1)]
+
+
+def of_padding(graph: _core.Graph, x: list[int]) -> list[int]:
+    """The gradient of padding adds what was read twice, in whatever order the dims lie."""
+    y = turn(graph, add(graph, "relu", turn(graph, x[0], 0, 2, 1)), 0, 2, 1)
+    y = add(graph, "pad", turn(graph, y, 0, 2, 1), before=(1, 2, 0), after=(1, 0, 2), mode=3)
+    y = add(graph, "mul", turn(graph, y, 0, 2, 1), turn(graph, turn(graph, y, 2, 1, 0), 2, 0, 1))
+    (loss,) = graph.add("sum", [y])
+    return [loss, *graph.backward(loss, [x[0]])]
+
+
+@pytest.mark.parametrize("device", ["cpu", "ref"])
+@pytest.mark.parametrize("build", [of_what_is_broadcast, of_padding])
+def test_broadcast_and_padded(build: Build, device: str) -> None:
+    want, before = run(build, False, device, n=1)
+    got, after = run(build, True, device, n=1)
+    assert before > 0
+    assert after == 0
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
 def of_ones(graph: _core.Graph, x: list[int]) -> list[int]:
     """Where all dims but one have one element, and where they are broadcast, nothing moves."""
     y = add(graph, "sum", x[0], axes=(1, 2), keepdim=True)

@@ -145,6 +145,22 @@ def test_ctrl_c_while_planning_trains_nothing(capsys, monkeypatch) -> None:
     assert "interrupted during planning; nothing is trained" in capsys.readouterr().err
 
 
+def test_ctrl_c_while_planning_is_seen_between_plans(monkeypatch) -> None:
+    from hotloop.training.plans.runtime import Runtime
+
+    made, real = [], Runtime.plan
+
+    def pressed(self: Runtime, *args: Any, **options: Any) -> Any:
+        made.append(self)
+        signal.raise_signal(signal.SIGINT)
+        return real(self, *args, **options)
+
+    monkeypatch.setattr(Runtime, "plan", pressed)
+    data = hl.DataModule.from_arrays(X, Y, batch_size=150)  # whole batches, and a smaller last one
+    result = hl.train(mlp(), data, quiet(max_epochs=3, on_interrupt="return"))
+    assert (result.stop_reason, result.steps, len(made)) == ("interrupted", 0, 1)
+
+
 def test_an_array_of_several_splits_is_looked_through_once(monkeypatch) -> None:
     seen, real = [], _core.check_finite
     monkeypatch.setattr(_core, "check_finite", lambda a: (seen.append(a.size), real(a))[1])

@@ -4,6 +4,7 @@ import hotloop as hl
 import numpy as np
 import pytest
 from hotloop import nn
+from hotloop.nn import functional as F
 from train.recipes import classes, mlp, quiet
 
 X, Y = classes()
@@ -86,8 +87,21 @@ class NoReturn(nn.Module):
         self.body(x)
 
 
-def train(model, y=Y, **fields):
-    return hl.train(model, (X, y), quiet(**fields))
+class Images(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(1, N_OUT, 3)
+
+    def forward(self, x):
+        return self.conv(x).mean((2, 3))
+
+
+def of_first(output, target):
+    return ((output[:, 0] - target) ** 2).mean()
+
+
+def train(model, y=Y, x=X, **fields):
+    return hl.train(model, (x, y), quiet(**fields))
 
 
 @pytest.mark.parametrize(
@@ -123,7 +137,25 @@ def train(model, y=Y, **fields):
             hl.ConfigError,
             "exclude each other",
         ),
-        (lambda: mlp().load_state_dict("m.pt"), hl.ConfigError, "got str; read the file first"),
+        (lambda: mlp().load_state_dict("m.pt"), hl.ConfigError, r"hl.read_weights\(path\)"),
+        (lambda: quiet(val_split=0.2), hl.ConfigError, r"DataModule.from_arrays\(X, y, val="),
+        (lambda: quiet(fast_dev_run=True), hl.ConfigError, "write max_steps=1"),
+        (lambda: quiet(ckpt_path="a.ckpt"), hl.ConfigError, r"train\(..., resume="),
+        (
+            lambda: train(nn.Linear(N_IN, 2), X[:, 0], loss=of_first, metrics=["r2"]),
+            hl.ShapeError,
+            r"^metrics: r2 must get outputs like the targets: .*needs='output'",
+        ),
+        (
+            lambda: train(Images(), y=Y, x=np.ones((len(X), 8, 8))),
+            hl.ShapeError,
+            r"got shape \(1, .*; of images without a dim of channels, \(N, H, W\), write x.unsq",
+        ),
+        (
+            lambda: F.cross_entropy(np.ones((4, 5, 3)), np.ones((4, 5), int)),
+            hl.ShapeError,
+            r"its classes seem to stand last: write input.movedim\(-1, 1\), or loss=",
+        ),
         (lambda: quiet(validation_split=0.2), hl.ConfigError, "val=..."),
     ],
 )
@@ -190,6 +222,22 @@ def test_save_of_what_is_no_model(tmp_path) -> None:
         (lambda: nn.Liner, "did you mean 'Linear'"),
         (lambda: hl.optim, r"TrainingConfig\(optimizer='adam'"),
         (lambda: hl.utils, "DataModule.from_arrays"),
+        (lambda: hl.DataLoader, "DataModule.from_arrays"),
+        (lambda: hl.fit, r"hl.train\(model, \(X, y\)"),
+        (lambda: hl.Trainer, r"hl.train\(model, data, TrainingConfig"),
+        (lambda: hl.summary, "hl.train prints layers .* hl.plan"),
+        (lambda: hl.seed_everything, r"TrainingConfig\(seed=...\), or hl.manual_seed"),
+        (lambda: hl.inference_mode, "hl.predict compute no gradients"),
+        (lambda: nn.utils, r"TrainingConfig\(gradient_clip_val=1.0\)"),
+        (lambda: nn.DataParallel, "one device in this version"),
+        (lambda: F.reluu, "hotloop.nn.functional.* no attribute 'reluu'; did you mean 'relu'"),
+        (lambda: F.scaled_dot_product_attention, r"F.softmax\(q @ k.mT \* scale, -1\) @ v"),
+        (
+            lambda: mlp().device,
+            r"write TrainingConfig\(accelerator=...\), and leave .to\(device\) out",
+        ),
+        (lambda: mlp().trainer, r"TrainingConfig\(callbacks=\[...\]\)"),
+        (lambda: mlp().current_epoch, "hl.scalar"),
     ],
 )
 def test_torch_names_that_are_not_here(ask, words) -> None:

@@ -110,6 +110,24 @@ def test_a_callback_s_method_that_is_not_called_is_refused() -> None:
         hl.train(mlp(), (X, Y), quiet(max_epochs=1), callbacks=[Callback()])
 
 
+def test_a_callback_takes_the_run_alone() -> None:
+    class Keras:
+        def on_epoch_end(self, epoch, logs): ...
+
+    rule = (
+        r"Keras\.on_epoch_end: must be on_epoch_end\(self, run\), got the arguments \(epoch, logs"
+    )
+    with pytest.raises(hl.ConfigError, match=rule):
+        hl.train(mlp(), (X, Y), quiet(max_epochs=1), callbacks=[Keras()])
+    with pytest.raises(hl.ConfigError, match=r"got <function .*; write a class with on_epoch_end"):
+        hl.train(mlp(), (X, Y), quiet(max_epochs=1), callbacks=[lambda run: None])
+
+    class Free:
+        def on_epoch_end(self, *args, **kwargs): ...
+
+    hl.train(mlp(), (X, Y), quiet(max_epochs=1), callbacks=[Free()])
+
+
 @pytest.mark.parametrize(
     "hook",
     [

@@ -308,3 +308,16 @@ def test_losses_and_metrics_by_name_have_a_direction() -> None:
     config = quiet(max_epochs=2, metrics={"mine": "accuracy"}, monitor="val_mine")
     result = hl.train(mlp(), data, config)
     assert result.best_score == max(result.history["val_mine"])
+
+
+def test_an_error_in_a_function_says_what_it_got() -> None:
+    def takes_scores(y_pred, y_true):
+        return (y_pred.argmax(1) == y_true).mean()
+
+    with pytest.raises(ValueError, match="axis 1 is out of bounds") as held:
+        hl.train(mlp(), hl.DataModule.from_arrays(X, Y, val=30), quiet(metrics=[takes_scores]))
+    (note,) = held.value.__notes__
+    assert note.startswith(
+        "metrics: takes_scores(y_true, y_pred) got y_true (30,) and, as y_pred, "
+    )
+    assert "the labels (30,); hl.metric(function, needs=...)" in note

@@ -290,10 +290,12 @@ def test_names_in_another_order_mean_the_same(y) -> None:
 
 
 def test_names_that_are_none() -> None:
-    with pytest.raises(hl.DataError, match="y: some targets must count, got None alone"):
+    with pytest.raises(hl.DataError, match="y: must be all numbers or all strings, got NoneType"):
         hl.DataModule.from_arrays(X, np.full((N, T), None))
     with pytest.raises(hl.DataError, match="y: must be all numbers or all strings, got NoneType"):
         hl.DataModule.from_arrays(X, np.array(["a", None] * (N // 2), dtype=object))
+    with pytest.raises(hl.DataError, match=r"got NoneType None in row 1$"):
+        hl.DataModule.from_arrays(X, np.array([2, None] * (N // 2), dtype=object))
     mixed = NAMES[Y].astype(object)
     mixed[3, 2] = 7
     with pytest.raises(hl.DataError, match="got int 7 in row 3"):

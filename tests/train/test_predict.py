@@ -251,6 +251,15 @@ def test_columns_and_ids() -> None:
 
 
 @pytest.mark.extra
+def test_a_row_of_a_frame_may_have_flags() -> None:
+    frame = take_library("pandas").DataFrame({"age": X[:, 0], "is_new": Y == 1})
+    net = mlp(2)
+    data = hl.DataModule.from_pandas(frame.assign(y=Y), target="y")
+    hl.train(net, data, quiet(max_epochs=1))
+    np.testing.assert_allclose(hl.predict(net, frame.iloc[3]), hl.predict(net, frame)[3], rtol=1e-5)
+
+
+@pytest.mark.extra
 def test_frames_are_read_by_their_columns() -> None:
     pandas = take_library("pandas")
     frame = pandas.DataFrame(X, columns=list("abcdef"))
@@ -586,6 +595,10 @@ def test_outputs_have_what_scripts_use(model: nn.Module) -> None:
     np.testing.assert_array_equal(out.argmax(1), plain.argmax(1))
     np.testing.assert_array_equal(out.std(0), plain.std(0))
     assert (out.argmax(dim=1) == Y).mean().item() == (plain.argmax(1) == Y).mean()
+    assert out.view(-1).shape == (270,)
+    assert out.view(3, -1).shape == out.view((3, 90)).shape == (3, 90)
+    assert out.view(np.int32).dtype == np.int32
+    assert out.view(np.ndarray).dtype == out.view("float32").dtype == np.float32
     assert isinstance(out.sum(), np.float32)
     assert isinstance(out[0, 0], np.float32)
     assert repr(out) == repr(plain)
@@ -611,6 +624,8 @@ def test_outputs_go_anywhere_that_arrays_go(model: nn.Module, tmp_path: Path) ->
         (lambda out: out.unsqueeze(0), AttributeError, "np.expand_dims"),
         (lambda out: out.backward(), AttributeError, "hl.train and hl.stepper"),
         (lambda out: out.cuda(), AttributeError, r"model.cuda\(\)"),
+        (lambda out: out.sort(dim=1), hl.ConfigError, r"np.sort\(output, axis=1\) and .*argsort"),
+        (lambda out: out.view_as(out), AttributeError, r"output.reshape\(other.shape\)"),
         (lambda out: out.nonsense, AttributeError, "no attribute 'nonsense'"),
     ],
 )

@@ -436,7 +436,9 @@ def test_foreign_safetensors(tmp_path: Path) -> None:
     from safetensors.numpy import save_file
 
     save_file({"w": np.zeros(3, np.float32)}, tmp_path / "other")
-    with pytest.raises(hl.CheckpointError, match="not written by hotloop"):
+    with pytest.raises(
+        hl.CheckpointError, match=r"not written by hotloop; .*hl.read_weights\(path"
+    ):
         hl.load(tmp_path / "other")
 
 
@@ -472,3 +474,13 @@ def test_a_buffer_that_state_dict_leaves_out_is_a_constant_of_the_file(tmp_path)
     tensors, _ = saving.read_safetensors(str(tmp_path / "net"))
     assert sum(name.startswith("hotloop.constant.") for name in tensors) == 2  # not one a graph
     Masked().load_state_dict(tensors)
+
+
+def test_weights_of_torch_are_no_models(tmp_path) -> None:
+    path = tmp_path / "net.pth"
+    path.write_bytes(b"PK\x03\x04 and what torch.save writes")
+    rule = r"load: .* cannot be read: .*; .*torch.save .*load_state_dict\(hl.read_weights\(path\)\)"
+    with pytest.raises(hl.CheckpointError, match=rule):
+        hl.load(path)
+    with pytest.raises(hl.CheckpointError, match=r"cannot be read: No such file[^;]*$"):
+        hl.load(tmp_path / "none.pth")

@@ -1,11 +1,13 @@
 """The stepper honours its configuration or refuses it, and its state holds all that it needs."""
 
+import signal
 import threading
 
 import hotloop as hl
 import numpy as np
 import pytest
 from hotloop import nn
+from hotloop.training.plans import runtime
 from train.recipes import classes, mlp, quiet, same_bits
 
 X, Y = classes(96)
@@ -138,6 +140,60 @@ def test_on_nan_skip_goes_on() -> None:
     step, made = values_stepper(on_nan="skip")
     assert not step.step(broken(made[1]))["applied"]
     assert step.step(made[2])["step"] == 1
+
+
+def cut_short(call, monkeypatch) -> None:
+    """Ctrl-C in the middle of a run."""
+    with monkeypatch.context() as patch:
+        patch.setattr(runtime, "SLICE_SECONDS", 1e-6)
+        patch.setattr(runtime, "pause", lambda: signal.raise_signal(signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            call()
+
+
+def test_a_step_that_ctrl_c_cut_short_is_forgotten(monkeypatch) -> None:
+    """The next one would go on with it, and with rows of its own."""
+    first, second, third = batches(1)[:3]
+    ends = []
+    for is_cut in (False, True):
+        model = mlp(dropout=0.0)
+        step = hl.stepper(model, quiet(), DATA)
+        step.step(first)
+        if is_cut:
+            cut_short(lambda step=step: step.step(second), monkeypatch)
+            assert repr(step).startswith("Stepper(Sequential, 1 of ")
+        ends.append((step.step(third)["loss"], step.sync().state_dict()))
+    assert ends[0][0] == ends[1][0]
+    assert same_bits(ends[0][1], ends[1][1])
+
+
+def test_a_prediction_that_ctrl_c_cut_short_is_forgotten(monkeypatch, tmp_path) -> None:
+    model = nn.Sequential(mlp(), nn.BatchNorm1d(3), nn.Linear(3, 3))
+    hl.train(model, (X, Y), quiet(max_epochs=1)).save(tmp_path / "m.safetensors")
+    for each in (model, hl.load(tmp_path / "m.safetensors")):
+        want = hl.predict(each, X[:40])
+        cut_short(lambda each=each: hl.predict(each, -X[:40]), monkeypatch)
+        np.testing.assert_array_equal(hl.predict(each, X[:40]), want)
+        cut_short(lambda each=each: hl.predict(each, -X[:40]), monkeypatch)
+        hl.predict(each, X[:7])  # another plan
+        np.testing.assert_array_equal(hl.predict(each, X[:40]), want)
+
+
+def test_a_stepper_is_shown_while_a_thread_steps() -> None:
+    X2 = np.random.default_rng(0).standard_normal((2048, 512)).astype(np.float32)
+    step = hl.stepper(
+        nn.Sequential(nn.Linear(512, 512), nn.Linear(512, 3)), quiet(), (X2, np.arange(2048) % 3)
+    )
+    batch = {"x": X2[:64], "y": np.arange(64) % 3}
+    worker = threading.Thread(target=lambda: [step.step(batch) for _ in range(60)])
+    worker.start()
+    shown = []
+    while worker.is_alive():
+        shown.append(repr(step))
+    worker.join()
+    counts = [int(text.split()[1]) for text in shown]
+    assert counts == sorted(counts)
+    assert repr(step).startswith("Stepper(Sequential, 60 of ")
 
 
 def test_threads_may_share_a_stepper() -> None:

@@ -129,6 +129,8 @@ def test_a_loss_that_is_no_part_of_the_model_is_not_its_output() -> None:
         (lambda self, b, i: self(b[0]).mean() * i, "batch_idx"),
         (lambda self, b, i: self(b[0]).mean() if i % 2 else 0, "batch_idx.*hl.scalar"),
         (lambda self, b, i, j: self(b[0]).mean(), r"training_step\(self, batch\) or .*batch_idx"),
+        (lambda self, b: None, "training_step: must be a tensor .* got NoneType; has it a return"),
+        (lambda self, b: (self(b[0]).mean(), 1), 'got tuple; write return {"loss": loss, "name"'),
         (lambda self: 0.0, r"training_step\(self, batch\)"),
     ],
 )  # fmt: skip

@@ -54,6 +54,13 @@ _FUNCTIONS = {
     "classes": "result.classes of what hl.train returned",
     "classes_": "result.classes of what hl.train returned",
     "summary": "print(model)",
+    "device": "TrainingConfig(accelerator=...), and leave .to(device) out",
+    "trainer": "callbacks, which get the run: TrainingConfig(callbacks=[...])",
+    "current_epoch": "hl.scalar(name, schedule), a number that moves with the steps",
+    "global_step": "hl.scalar(name, schedule), a number that moves with the steps",
+    "save_hyperparameters": "nothing: result.config has the settings of the run",
+    "save": "hl.save(model, path)",
+    "load": "model.load_state_dict(hl.read_weights(path))",
 }
 
 

@@ -1,21 +1,20 @@
 """Looks through the values once, before the first step.
 
 A whole array is scanned in C; only when it holds something bad are the rows of the split looked at,
-to name the first bad value by the user's own row and column. Both go block by block, so that
-:func:`watched` can say how far they are and end them.
+to name the first bad value by the user's own row and column. Both go block by block, so that who
+watches (:mod:`hotloop.base.watching`) can say how far they are and end them.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
-from contextvars import ContextVar
-from typing import Any, TypeAlias
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from hotloop import _core
+from hotloop.base.watching import report
 from hotloop.data.split import Field
 from hotloop.errors import DataError
 
@@ -26,50 +25,11 @@ __all__ = [
     "check_values",
     "check_weights",
     "place",
-    "report",
-    "watched",
 ]
 
 _BLOCK = 2**20  # elements that are looked at at a time
 _LARGEST = float(np.finfo(np.float32).max)
 _MOST_NAMED = 10  # columns in a message
-
-
-Look: TypeAlias = Callable[[str, int, int], None]
-
-_look: ContextVar[Look | None] = ContextVar("hotloop_look", default=None)
-
-
-@contextlib.contextmanager
-def watched(look: Look) -> Iterator[None]:
-    """While the block runs, each look through an array reports its parts.
-
-    Parameters
-    ----------
-    look : callable
-        ``look(what, done, total)``: what is done ("checking X"), bytes so far and in all. It may
-        raise to end it.
-    """
-    token = _look.set(look)
-    try:
-        yield
-    finally:
-        _look.reset(token)
-
-
-def report(what: str, done: int, total: int) -> None:
-    """Tells who watches how far a look is.
-
-    Parameters
-    ----------
-    what : str
-        "checking X".
-    done, total : int
-        Bytes.
-    """
-    look = _look.get()
-    if look is not None:
-        look(what, done, total)
 
 
 def blocks(

@@ -268,8 +268,11 @@ def _read_names(raw: Array, label: str, like: Targets | None) -> Targets:
             return _read_numbers(raw.astype(np.bool_), label, like)
         if kinds and all(issubclass(kind, (int, np.integer)) for kind in kinds):
             return _read_numbers(to_array(raw.tolist(), label), label, like)
+        named = any(issubclass(kind, str) for kind in kinds)
+        allowed = (str,) if named else (int, np.integer)
         for index, item in np.ndenumerate(raw):
-            if not isinstance(item, str) and (item is not None or raw.ndim == 1):
+            is_ignored = item is None and named and raw.ndim > 1
+            if not isinstance(item, allowed) and not is_ignored:
                 raise DataError(
                     f"{label}: must be all numbers or all strings, got {type(item).__name__} "
                     f"{show(item)} in row {index[0]}"
@@ -279,8 +282,6 @@ def _read_names(raw: Array, label: str, like: Targets | None) -> Targets:
     elif raw.dtype.kind == "T":
         raw = raw.astype(np.object_)
     counts = raw != None  # noqa: E711 -- by element; a position without a name counts nothing
-    if not counts.any():
-        raise DataError(f"{label}: some targets must count, got None alone")
     names, found = np.unique(raw[counts], return_inverse=True)
     classes = [str(name) for name in names]
     ids = np.full(raw.shape, IGNORED, np.int64)

@@ -38,6 +38,7 @@ _WRITE = {
     "square": "write output ** 2",
     "unsqueeze": "write np.expand_dims(output, dim)",
     "permute": "write output.transpose(dims)",
+    "view_as": "write output.reshape(other.shape)",
     "topk": "write np.argsort(output, axis=-1)[..., ::-1][..., :k]",
     "numel": "write output.size",
     "dim": "write output.ndim",
@@ -64,6 +65,7 @@ _DIFFERENT = {
     "min": "output.min(axis={dim}) and output.argmin(axis={dim})",
     "std": "output.std(axis={dim}, ddof=1), which is torch's",
     "var": "output.var(axis={dim}, ddof=1), which is torch's",
+    "sort": "np.sort(output, axis={dim}) and output.argsort(axis={dim})",
 }
 
 
@@ -109,6 +111,7 @@ class OutputArray(np.ndarray[Any, np.dtype[Any]]):
     min = _taking_dim("min")
     std = _taking_dim("std")
     var = _taking_dim("var")
+    sort = _taking_dim("sort")
 
     def detach(self) -> OutputArray:
         """Itself: it has no gradient."""
@@ -121,6 +124,13 @@ class OutputArray(np.ndarray[Any, np.dtype[Any]]):
     def numpy(self) -> Array:
         """The same values as a plain NumPy array, without a copy."""
         return self.view(np.ndarray)
+
+    def view(self, *args: Any, **kwargs: Any) -> Any:
+        """NumPy's view as another dtype or class; of sizes torch's, which is ``reshape``."""
+        sizes = args[0] if len(args) == 1 and isinstance(args[0], tuple) else args
+        if sizes and not kwargs and all(isinstance(size, int | np.integer) for size in sizes):
+            return self.reshape(sizes)
+        return super().view(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         if name in _WRITE:

@@ -51,6 +51,13 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "bitwise_or": comparison.logical_or,
     "bitwise_xor": comparison.logical_xor,
 }
+# What torch calls for `torch tensor <op> tensor`, and NumPy's name.
+_OF_TORCH = {
+    "add": "add", "sub": "subtract", "mul": "multiply", "div": "divide", "pow": "power",
+    "__floordiv__": "floor_divide", "remainder": "remainder", "matmul": "matmul", "eq": "equal",
+    "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal",
+    "__and__": "bitwise_and", "__or__": "bitwise_or", "__xor__": "bitwise_xor",
+}  # fmt: skip
 
 
 _cast = eager(cast)
@@ -200,6 +207,19 @@ class Tensor(Value):
         if name not in OPERATORS or method != "__call__" or kwargs:
             self._refuse_function(name)
         return OPERATORS[name](*inputs)
+
+    @classmethod
+    def __torch_function__(
+        cls, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """torch tensor <op> tensor: as with an array. torch's functions know no others' tensors."""
+        name = function.__name__
+        if name in _OF_TORCH and not kwargs:
+            return OPERATORS[_OF_TORCH[name]](*args)
+        raise TraceError(
+            f"torch.{name}: must get tensors of torch, got one of hotloop; write hotloop's own, "
+            f"hl.{name} or F.{name} (from hotloop.nn import functional as F), or its layer"
+        )
 
     # ---- gradient and storage
 

@@ -14,6 +14,12 @@ __all__ = ["load_weights"]
 M = TypeVar("M", bound=Module)
 
 
+def _is_of_origin(weights: str | os.PathLike[str]) -> bool:
+    """Whether it names weights as torchvision does, and no file."""
+    name = os.fspath(weights)
+    return name.startswith(("DEFAULT", "IMAGENET")) and not os.path.exists(name)
+
+
 def load_weights(
     model: M,
     weights: str | os.PathLike[str] | None,
@@ -51,6 +57,11 @@ def load_weights(
             given = "replace_head" if replace_head else "strip_prefix"
             raise ConfigError(f"{given}: goes with weights=, a file, got none")
         return model
+    if not isinstance(weights, (str, os.PathLike)) or _is_of_origin(weights):
+        raise ConfigError(
+            f"weights: must be the path of a local file, got {weights!r}; nothing is "
+            "downloaded: torch.save(model.state_dict(), path) of the origin's model makes one"
+        )
     state = {k.removeprefix(strip_prefix): v for k, v in read_weights(weights).items()}
     own = f"{head}."
     if replace_head:

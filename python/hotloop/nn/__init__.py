@@ -72,6 +72,12 @@ _NOT_HERE = {
     "MultiheadAttention": "attention layers",
     "Transformer": "attention layers",
 }
+# Names of torch.nn's that are none of layers, and what is here in their place.
+_INSTEAD = {
+    "utils": "clipping is part of the step, TrainingConfig(gradient_clip_val=1.0)",
+    "DataParallel": "one device in this version",
+    "parallel": "one device in this version",
+}
 
 if not TYPE_CHECKING:  # else type checkers would take every misspelt name for Any
 
@@ -82,4 +88,6 @@ if not TYPE_CHECKING:  # else type checkers would take every misspelt name for A
         hint = "" if name.startswith("_") else did_you_mean(name, __all__)
         if kind is not None:
             hint = f": {kind} not in this version"
+        elif name in _INSTEAD:
+            hint = f": {_INSTEAD[name]}"
         raise AttributeError(f"module 'hotloop.nn' has no attribute {name!r}{hint}")

@@ -19,7 +19,8 @@ def bind(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspe
         bound = inspect.signature(module.forward).bind(*args, **kwargs)
     except TypeError as error:
         raise TraceError(
-            f"{type(module).__name__}.forward: {error}, got {len(args) + len(kwargs)}"
+            f"{type(module).__name__}.forward: {error}, got {len(args) + len(kwargs)}; several "
+            "inputs are a tuple X, train(model, ((X1, X2), y))"
         ) from None
     bound.apply_defaults()
     return bound

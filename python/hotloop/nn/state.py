@@ -94,7 +94,7 @@ def _check_state(state: object) -> None:
         return
     fix = ""
     if isinstance(state, str | os.PathLike):
-        fix = "; read the file first: safetensors.numpy.load_file(path), torch.load(path)"
+        fix = "; read the file first: hl.read_weights(path)"
     raise ConfigError(
         f"load_state_dict: must be a dict from names to arrays, got {type(state).__name__}{fix}"
     )

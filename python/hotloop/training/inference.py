@@ -48,7 +48,7 @@ from hotloop.training.plans.fitted import (
 from hotloop.training.plans.inputs import Inputs
 from hotloop.training.plans.lookups import check_lookups
 from hotloop.training.plans.precision import compute_dtype_of
-from hotloop.training.plans.runtime import Runtime, Sums, check_output
+from hotloop.training.plans.runtime import Runtime, Sums, check_output, run_whole
 from hotloop.training.plans.steps import Steps, run_plans
 from hotloop.training.plans.target_scale import scale_of
 from hotloop.training.scoring.losses import LOSSES, link_of
@@ -146,9 +146,7 @@ class Predictor:
         self._plans.move_to_end(key)
         for i, array in enumerate(inputs):
             planned.plan.input(i, array)
-        how = "deadline"
-        while how == "deadline":
-            how, _ = planned.plan.run(1, 0.05)
+        run_whole(planned.plan)
         return unflatten([planned.plan.output(i) for i in range(planned.n_outputs)], planned.spec)
 
 

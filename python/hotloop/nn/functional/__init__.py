@@ -63,3 +63,11 @@ if not TYPE_CHECKING:  # type checkers see what is imported, and read no list ma
         *resampling.__all__,
         *value_losses.__all__,
     ]
+
+    def __getattr__(name: str) -> object:
+        from hotloop.base.suggest import did_you_mean
+
+        hint = "" if name.startswith("_") else did_you_mean(name, __all__)
+        if name == "scaled_dot_product_attention":
+            hint = ": not in this version; write F.softmax(q @ k.mT * scale, -1) @ v"
+        raise AttributeError(f"module 'hotloop.nn.functional' has no attribute {name!r}{hint}")

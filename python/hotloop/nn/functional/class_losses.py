@@ -46,6 +46,11 @@ def _check_classes(what: str, x: Tensor, target: Tensor) -> tuple[int, ...]:
     shape = (*x.shape[:axis], *x.shape[axis + 1 :])
     if target.shape != shape:
         hint = "; use target.squeeze(-1)" if target.shape == (*shape, 1) else ""
+        if target.shape == x.shape[:-1]:
+            hint = (
+                "; its classes seem to stand last: write input.movedim(-1, 1), or "
+                "loss='cross_entropy', which takes both"
+            )
         raise ShapeError(
             f"{what}: class targets must have shape {shape} for input of shape {x.shape}, got "
             f"{target.shape}{hint}"

@@ -135,7 +135,16 @@ _ELSEWHERE: Mapping[str, str] = {
         ("save_path", "checkpoint_path", "model_path"), "write result.save(path) after training"
     ),
     "lr_backbone": "write param_groups=[{{'params': 'backbone', 'lr': ...}}]",
-    "resume": "it is an argument of train: train(..., resume=...)",
+    **dict.fromkeys(
+        ("resume", "ckpt_path", "resume_from_checkpoint"),
+        "it is an argument of train: train(..., resume=...)",
+    ),
+    "checkpoint": "write result.save(path) after training",
+    "fast_dev_run": "write max_steps=1",
+    **dict.fromkeys(("val_split", "val_size"), "write DataModule.from_arrays(X, y, val=...)"),
+    **dict.fromkeys(
+        ("test_size", "test_split"), "write DataModule.from_arrays(X, y, test=...)"
+    ),
     "warmup_epochs": "write warmup='<n> epochs'",
     "warmup_steps": "write warmup=<steps>",
     "warmup_ratio": "write warmup=<ratio below 1>",

@@ -160,7 +160,7 @@ def _find_labels_of_row(what: str, data: Any, wanted: list[str]) -> Any:
     if not is_row:
         return np.column_stack([_as_input(data[name]) for name in wanted])
     for name in wanted:
-        if not isinstance(data[name], numbers.Real):
+        if not isinstance(data[name], (numbers.Real, np.bool_)):
             raise DataError(f"{what}: X must hold numbers, got {data[name]!r} in column {name!r}")
     return np.array([data[name] for name in wanted])
 

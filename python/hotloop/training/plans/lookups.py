@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from hotloop import _core
-from hotloop.data.checks import are_in_range, place, report
+from hotloop.base.watching import report
+from hotloop.data.checks import are_in_range, place
 from hotloop.errors import DataError
-from hotloop.training.plans.runtime import Runtime
+from hotloop.training.plans.runtime import Runtime, run_whole
 
 if TYPE_CHECKING:
     from hotloop.data.split import Field, Split
@@ -160,7 +161,7 @@ def _search(plan: _core.Plan, lookup: _Lookup, split: Split, rows: int) -> tuple
 
     def bad_value(numbers: Any) -> int | None:
         plan.input(0, numbers)
-        plan.run(1, 1e9)
+        run_whole(plan)
         values = plan.output(0)
         at = _core.check_range(values, 0, lookup.limit)
         return None if at is None else int(values[at])

@@ -114,7 +114,8 @@ def check_methods(model: Any, callbacks: Sequence[Any]) -> None:
 
 
 def check_callbacks(callbacks: Sequence[Any]) -> None:
-    """Refuses callbacks without a method that is called, and those with one that is not.
+    """Refuses callbacks without a method that is called, with one that is not, or one that takes
+    something else than the run.
 
     Raises
     ------
@@ -123,10 +124,29 @@ def check_callbacks(callbacks: Sequence[Any]) -> None:
     known = ", ".join(CALLBACK_METHODS)
     for callback in callbacks:
         if not any(hasattr(callback, name) for name in CALLBACK_METHODS):
-            raise ConfigError(f"callbacks: must have one of the methods {known}, got {callback!r}")
+            raise ConfigError(
+                f"callbacks: must have one of the methods {known}, got {callback!r}; write a class "
+                "with on_epoch_end(self, run)"
+            )
         for name in _events(callback):
             if name not in CALLBACK_METHODS:
                 raise ConfigError(
                     f"callbacks: {type(callback).__name__}.{name}: is not called; of a callback's "
                     f"methods {known} are: write it there, with run.history and run.model"
                 )
+            _check_arguments(callback, name)
+
+
+def _check_arguments(callback: Any, name: str) -> None:
+    """Refuses a method that is not ``name(self, run)``, before it is called after an epoch."""
+    try:
+        signature = inspect.signature(getattr(callback, name))
+    except (TypeError, ValueError):  # a builtin without a signature
+        return
+    try:
+        signature.bind(None)
+    except TypeError:
+        raise ConfigError(
+            f"callbacks: {type(callback).__name__}.{name}: must be {name}(self, run), got the "
+            f"arguments {signature}; run.epoch, run.history and run.model say what others are given"
+        ) from None

@@ -18,7 +18,7 @@ import numpy as np
 
 from hotloop import _core
 from hotloop.errors import DataError, OutOfMemoryError
-from hotloop.training.plans.runtime import Runtime
+from hotloop.training.plans.runtime import Runtime, run_whole
 
 if TYPE_CHECKING:
     from hotloop.data.module import DataModule
@@ -137,7 +137,7 @@ class _Probe(NamedTuple):
         start_scale(scratch.session, precision)
         for _ in range(_TRIES):  # a scale that is too large halves at each
             feed.seek(0)
-            plan.run(1, 3600.0)
+            run_whole(plan)
             _, loss, norm, _, applied = scratch.session.control_log(0)[-1]
             if applied or not wants_scale(precision):
                 break
@@ -160,7 +160,7 @@ def _time_step(plan: _core.Plan, feed: _core.Feed) -> float:
     while len(seconds) < _ROUNDS and (not seconds or time.perf_counter() < end):
         feed.seek(0)
         began = time.perf_counter()
-        plan.run(1, 3600.0)
+        run_whole(plan)
         seconds.append(time.perf_counter() - began)
     return min(seconds)
 

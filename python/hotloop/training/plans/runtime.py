@@ -19,6 +19,7 @@ import numpy as np
 from hotloop import _core
 from hotloop.base.messages import show_warnings, warn
 from hotloop.base.structure import flatten
+from hotloop.base.watching import pause
 from hotloop.errors import ConfigError, ModelWarning, TraceError
 from hotloop.graph.symbolic import Tensor
 from hotloop.graph.trace import Trace, trace_twice, value_at
@@ -35,12 +36,21 @@ if TYPE_CHECKING:
     from hotloop.nn.module import Module
     from hotloop.training.config import TrainingConfig
 
+SLICE_SECONDS = 0.05  # of a run from C, between which Python sees signals
 _MAX_LOADERS = 15
 # Dataset-resident arrays: batches whose row numbers lie in the ring, and their bytes.
 _MAX_SLOTS = 64
 _ROW_NUMBERS = 4 << 20
 
-__all__ = ["Runtime", "Sums", "call_model", "check_output", "gather_batch"]
+__all__ = [
+    "SLICE_SECONDS",
+    "Runtime",
+    "Sums",
+    "call_model",
+    "check_output",
+    "gather_batch",
+    "run_whole",
+]
 
 
 # ---- sums over a split
@@ -296,6 +306,7 @@ class Runtime:
         used: dict[str, Any] = {}
 
         def record() -> tuple[Trace, Any]:
+            pause()
             graph = _core.Graph()
             for name in self.numbers:  # "lr" is number 0, from which the log reads the rate
                 graph.scalar(name)
@@ -388,6 +399,7 @@ class Runtime:
         n_slots: int = 1,
     ) -> _core.Plan:
         """A plan of the graph in this session, which gathers its batches from a split."""
+        pause()
         slots = n_slots if feed is None else feed.n_slots
         made = _core.Plan(
             self.session,
@@ -507,6 +519,24 @@ def _gather_field(trace: Trace, field: Field, index: Tensor) -> Tensor:
     dataset = trace.graph.dataset(field.name, dtype, field.array.shape)
     (value,) = trace.graph.add("batch_gather", [dataset, index.id_in(trace)], dtype=field.dtype)
     return trace.wrap(value)
+
+
+def run_whole(plan: _core.Plan, n_steps: int = 1) -> None:
+    """Runs steps to their end, in slices between which signals are seen.
+
+    What one of them raises leaves the step in the middle; the next call forgets it, so that it does
+    not go on with that call's inputs.
+
+    Parameters
+    ----------
+    plan : Plan
+        With its inputs.
+    n_steps : int
+    """
+    if plan.unfinished:
+        plan.abandon()
+    while plan.run(n_steps, SLICE_SECONDS)[0] == "deadline":
+        pause()
 
 
 def call_model(model: Module, x: Any) -> Any:

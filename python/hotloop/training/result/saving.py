@@ -43,7 +43,7 @@ from hotloop.training.plans.accelerator import (
     take_autotune_cache,
 )
 from hotloop.training.plans.fitted import Fitted, PredictOnly, exclusive, fitted_of
-from hotloop.training.plans.runtime import Runtime
+from hotloop.training.plans.runtime import Runtime, run_whole
 from hotloop.training.plans.target_scale import scale_of
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -424,7 +424,7 @@ class Recorded:
                 padded[:n] = array
                 array = padded
             self.plan.input(i, array)
-        self.plan.run(1, 1e9)
+        run_whole(self.plan)
         outputs = [self.plan.output(i) for i in range(self._n_outputs)]
         for output in outputs:
             if output.shape[:1] != (self.batch,):
@@ -540,7 +540,7 @@ def load(path: str | os.PathLike[str]) -> LoadedModel:
     if "hotloop" not in metadata:
         raise CheckpointError(
             f"load: {path} was not written by hotloop; build the module and "
-            "load_state_dict(safetensors.numpy.load_file(path))"
+            "load_state_dict(hl.read_weights(path))"
         )
     try:
         described = json.loads(metadata["hotloop"])
@@ -570,4 +570,10 @@ def read_safetensors(path: str) -> tuple[dict[str, Array], dict[str, str]]:
             names = file.keys()
             return {name: file.get_tensor(name) for name in names}, file.metadata() or {}
     except (SafetensorError, OSError, ValueError, TypeError) as error:
-        raise CheckpointError(f"load: {path} cannot be read: {error}") from error
+        hint = ""
+        if not path.endswith(".safetensors") and os.path.isfile(path):
+            hint = (
+                "; it takes what result.save wrote. For weights of torch.save build the module and "
+                "load_state_dict(hl.read_weights(path))"
+            )
+        raise CheckpointError(f"load: {path} cannot be read: {error}{hint}") from error

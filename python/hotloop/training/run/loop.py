@@ -19,13 +19,13 @@ from hotloop.nn.parameter import Variable, frozen, lent, release
 from hotloop.training.config import TrainingConfig
 from hotloop.training.plans.fitted import fitted_of, set_metadata
 from hotloop.training.plans.precision import wants_scale
-from hotloop.training.plans.runtime import Runtime
+from hotloop.training.plans.runtime import SLICE_SECONDS, Runtime
 from hotloop.training.result.history import History
 from hotloop.training.result.result import TrainResult
 from hotloop.training.run.csvlog import CsvLog
 from hotloop.training.run.header import describe_run
 from hotloop.training.run.pace import Pace
-from hotloop.training.run.planner import SLICE_SECONDS, Planner
+from hotloop.training.run.planner import Planner
 from hotloop.training.run.progress import Progress
 from hotloop.training.run.signals import Interrupts
 from hotloop.training.run.summary import summarize

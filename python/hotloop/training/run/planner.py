@@ -12,7 +12,7 @@ from typing import Any
 
 from hotloop import _core
 from hotloop.base.messages import show, warn
-from hotloop.data.checks import watched
+from hotloop.base.watching import watched
 from hotloop.data.module import DataModule
 from hotloop.data.split import Split
 from hotloop.errors import BusyError, ConfigError, ModelWarning, OutOfMemoryError
@@ -24,16 +24,15 @@ from hotloop.training.plans.accelerator import check_gpu_options, choose_device
 from hotloop.training.plans.fitted import fitted_of, uses_batch_statistics
 from hotloop.training.plans.lookups import check_lookups
 from hotloop.training.plans.precision import choose, start_scale
-from hotloop.training.plans.runtime import Runtime, Sums
+from hotloop.training.plans.runtime import Runtime, Sums, run_whole
 from hotloop.training.plans.steps import EvalPlans, Steps, Traced
 from hotloop.training.run.micro import next_split, split_batches
 from hotloop.training.run.monitor import Monitor
 from hotloop.training.run.watch import Watch
 from hotloop.training.run.weights import Weights
 
-__all__ = ["SLICE_SECONDS", "Planner"]
+__all__ = ["Planner"]
 
-SLICE_SECONDS = 0.05
 # The share of a GPU's memory that resident data leaves free, for other processes and libraries.
 _ROOM_SHARE = 16
 
@@ -127,7 +126,7 @@ class Planner:
             With the sentence of the plan that did not fit.
         """
         watch = watch or Watch()
-        with watched(watch.look):
+        with watched(watch):
             watch.begin("checking the data")
             self._check_data()
             self.device.memory_peak_reset()
@@ -181,8 +180,7 @@ class Planner:
         else:
             raise ConfigError("split: the data has no val split")
         feed.seek(0)
-        while plan.run(1, SLICE_SECONDS)[0] == "deadline":
-            pass
+        run_whole(plan)
         return plan
 
     # ---- memory

@@ -28,7 +28,7 @@ from hotloop.training.plans.fitted import (
 )
 from hotloop.training.plans.lookups import check_lookups
 from hotloop.training.plans.precision import choose, start_scale, wants_scale
-from hotloop.training.plans.runtime import Runtime, Sums
+from hotloop.training.plans.runtime import Runtime, Sums, run_whole
 from hotloop.training.plans.steps import Steps, run_plans
 from hotloop.training.run.weights import Weights
 from hotloop.training.scoring.losses import loss_modules
@@ -159,6 +159,7 @@ class Stepper:
         self._runtime.session.control_set(nan_mode=nan_mode)
         start_scale(self._runtime.session, self.config.precision)
         self._weights.begin_average()
+        self._n_applied = 0  # as repr shows it, which must not wait for another thread's step
 
     def _choose_precision(self, rows: int) -> None:
         """As ``train`` does, by the data's first batch."""
@@ -180,8 +181,7 @@ class Stepper:
             raise AttributeError(f"Stepper has no {name!r}{hint}")
 
     def __repr__(self) -> str:
-        done = self._runtime.session.control()["applied"]
-        return f"Stepper({type(self.model).__name__}, {done} of {self._total} steps)"
+        return f"Stepper({type(self.model).__name__}, {self._n_applied} of {self._total} steps)"
 
     def _plan(self, rows: int) -> _Staged:
         """The plan for batches of ``rows``: its datasets are buffers that ``step`` fills."""
@@ -253,10 +253,9 @@ class Stepper:
                     )
                 buffer[...] = named[name]
             feed.seek(0)
-            how = "deadline"
-            while how == "deadline":  # runs to the end of the feed, which reports a wrong index
-                how, _ = plan.run(2, 0.05)
+            run_whole(plan, 2)  # to the end of the feed, which reports a wrong index
             done = session.snapshot()  # of this step: the run waited for its end
+            self._n_applied = done["applied"]
             if done["stopped"] and self.config.on_nan == "raise":
                 session.control_set(stopped=0)
                 raise NotFiniteError(
@@ -418,6 +417,7 @@ class Stepper:
             for field, value in zip(fields, state[name], strict=True)
         }
         session.control_set(stopped=0, **values)
+        self._n_applied = session.control()["applied"]
 
 
 def _fields_of(batch: Any) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Progress and Ctrl-C before the first step: while the data is looked through and plans are made.
 
-What looks through large arrays reports each block (:func:`hotloop.data.checks.watched`); planning
-asks between two plans. Both end there, by an exception, when Ctrl-C was pressed.
+What looks through large arrays reports each block, and planning asks between its parts
+(:mod:`hotloop.base.watching`). Both end there, by an exception, when Ctrl-C was pressed.
 """
 
 from __future__ import annotations
@@ -50,10 +50,20 @@ class Watch:
         Stopped
             If Ctrl-C was pressed before.
         """
+        self.pause()
         if self._interrupts is not None:
-            if self._interrupts.asked:
-                raise Stopped
             self._interrupts.preparing = what
+
+    def pause(self) -> None:
+        """What was begun is not over yet.
+
+        Raises
+        ------
+        Stopped
+            If Ctrl-C was pressed.
+        """
+        if self.is_over:
+            raise Stopped
 
     def look(self, what: str, done: int, total: int) -> None:
         """A part of the data's bytes was looked at.

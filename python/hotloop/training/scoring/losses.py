@@ -646,8 +646,13 @@ def class_weights(
 def check_scalar(loss: Any, what: str) -> None:
     """Refuses a loss that is no rank-0 float tensor."""
     if not isinstance(loss, Tensor):
+        fix = ""
+        if loss is None:
+            fix = "; has it a return?"
+        elif isinstance(loss, tuple):
+            fix = '; write return {"loss": loss, "name": value}, of which "loss" is trained'
         raise TraceError(
-            f"{what}: must be a tensor or a dict of tensors, got {type(loss).__name__}"
+            f"{what}: must be a tensor or a dict of tensors, got {type(loss).__name__}{fix}"
         )
     if loss.ndim or not str(loss.dtype).startswith("float"):
         raise TraceError(

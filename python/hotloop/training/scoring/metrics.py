@@ -674,7 +674,15 @@ def function_metrics(
         if weight is not None and each.takes_weights:
             options["sample_weight"] = weight.copy()
         made = predicted[each.need_for(target_kind)].copy()
-        value = each.function(target.copy(), made, **options)
+        try:
+            value = each.function(target.copy(), made, **options)
+        except Exception as error:
+            error.add_note(
+                f"metrics: {each.name}(y_true, y_pred) got y_true {target.shape} and, as y_pred, "
+                f"the {each.need_for(target_kind)} {made.shape}; hl.metric(function, needs=...) "
+                "says what else it needs"
+            )
+            raise
         try:
             scores[each.name] = float(value)
         except (TypeError, ValueError):

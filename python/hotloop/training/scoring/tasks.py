@@ -210,11 +210,15 @@ class Task:
         if not known:
             return
         for metric in known:
-            if metric.is_centred:
-                rows = self.rows(output, y, weight)
-            else:
-                rows = self._class_rows(output, y, weight)
-            for name, value in update_sums(metric, *rows, centre).items():
+            read = self.rows if metric.is_centred else self._class_rows
+            try:
+                found = update_sums(metric, *read(output, y, weight), centre)
+            except ShapeError as error:  # beside a loss that takes such outputs
+                raise ShapeError(
+                    f"metrics: {metric.name} must get outputs like the targets: {error}; "
+                    "hl.metric(function, needs='output') takes outputs of any shape"
+                ) from error
+            for name, value in found.items():
                 yield f"{self.prefix(metric)}{name}", value
 
     def _class_rows(

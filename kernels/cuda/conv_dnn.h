@@ -1,6 +1,6 @@
 /* Parameters of the kernel beside cuDNN's convolutions. */
-#ifndef HL_CUDA_CONV_H
-#define HL_CUDA_CONV_H
+#ifndef HL_CUDA_CONV_DNN_H
+#define HL_CUDA_CONV_DNN_H
 
 #include "kernels/cuda/params.h"
 

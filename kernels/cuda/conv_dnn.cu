@@ -2,7 +2,7 @@
  * an element of the result; weights are small, so reads find their lines in the cache.
  *
  * Launch: any grid, any threads. */
-#include "kernels/cuda/conv.h"
+#include "kernels/cuda/conv_dnn.h"
 
 #include "kernels/cuda/layout.h"
 

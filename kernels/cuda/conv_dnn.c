@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "kernels/cuda/calls.h"
-#include "kernels/cuda/conv.h"
+#include "kernels/cuda/conv_dnn.h"
 #include "kernels/cuda/copy.h"
 #include "kernels/cuda/dnn_plans.h"
 #include "kernels/cuda/internal.h"
@@ -294,4 +294,4 @@ static const hl_kernel conv = CONV(CONV, "conv");
 static const hl_kernel transpose = CONV(CONV_TRANSPOSE, "conv_transpose");
 static const hl_kernel weight_grad = CONV(CONV_WEIGHT_GRAD, "conv_weight_grad");
 
-const hl_kernel *const hl_cuda_conv_kernels[] = {&conv, &transpose, &weight_grad, NULL};
+const hl_kernel *const hl_cuda_conv_dnn_kernels[] = {&conv, &transpose, &weight_grad, NULL};
