@@ -95,8 +95,8 @@ _KERNELS = [
     Mutant(
         "folded-although-somebody-else-reads-it",
         _PASSES + "fold.c",
-        " || hl_uses_count(&s->uses, value) != 1 || s->uses.kept[value]) return false;",
-        ") return false;",
+        " || hl_uses_count(&s->uses, value) != 1 || s->uses.kept[value])",
+        ")",
         python(_FOLD),
     ),
     Mutant(

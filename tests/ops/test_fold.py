@@ -186,10 +186,12 @@ def trained(g: Leaves, x: int) -> int:
     ],
     ids=lambda v: getattr(v, "__name__", ""),
 )
-def test_stays_apart_and_right(build: Build, shape: tuple[int, ...]) -> None:
-    want, apart = run(build, shape, False)
-    got, text = run(build, shape, True)
+@pytest.mark.parametrize("device", ["cpu", "ref"])
+def test_stays_apart_and_right(build: Build, shape: tuple[int, ...], device: str) -> None:
+    want, apart = run(build, shape, False, device)
+    got, text = run(build, shape, True, device)
     assert len(micro(text)) > 1
+    assert device == "cpu" or len(micro(text)) == len(micro(apart))
     assert count_products(text) == count_products(apart)
     np.testing.assert_array_equal(got, want)
 
