@@ -36,20 +36,41 @@ _TAPS = [
     Mutant(
         "lines-read-behind-the-row",
         _CPU + "taps.h",
-        "hl_cpu_min(w->kernel[last], w->in[last] - begin);",
-        "hl_cpu_min(w->kernel[last], w->in[last] - begin + 1);",
+        "hl_cpu_min(kernel, w->in[last] - begin);",
+        "hl_cpu_min(kernel, w->in[last] - begin + 1);",
+        c("test_cpu_windows"),
+    ),
+    Mutant(
+        "neighbours-read-neighbours-whatever-the-stride",
+        _CPU + "taps.h",
+        "if (!taps->transposed) return stride;",
+        "if (!taps->transposed) return 1;",
         c("test_cpu_windows"),
     ),
     Mutant(
         "lines-read-beside-the-image",
         _CPU + "taps.h",
-        "is_padding |= at < 0 || at >= w->in[d];",
-        "is_padding |= at < 0;",
+        "if (at < 0) return NULL;",
+        "if (at < 0) at = 0;",
         c("test_cpu_windows"),
     ),
 ]
 
 _CONV = [
+    Mutant(
+        "rows-near-an-edge-lie-evenly",
+        _CPU + "gemm_amx.c",
+        "first = from.is_even ? whole : 0;",
+        "first = whole;",
+        c("test_gemm"),
+    ),
+    Mutant(
+        "weight-gradients-pack-the-first-taps",
+        _CPU + "gemm_core.c",
+        "int64_t col = task->col + j,",
+        "int64_t col = j,",
+        c("test_cpu_windows"),
+    ),
     Mutant(
         "moments-of-a-block-begin-anew",
         _CPU + "moments.h",
@@ -136,9 +157,9 @@ _CONV = [
     ),
     Mutant(
         "pixels-are-neighbours-whatever-the-stride",
-        _CPU + "conv_weight_nodes.h",
-        "conv.window.in[d] == conv.window.out[d] && conv.window.stride[d] == 1 &&",
-        "conv.window.in[d] == conv.window.out[d] &&",
+        _CPU + "taps.h",
+        "w->in[d] == w->out[d] && w->stride[d] == 1 && w->before[d] == 0;",
+        "w->in[d] == w->out[d] && w->before[d] == 0;",
         c("test_cpu_windows"),
     ),
     Mutant(
