@@ -102,7 +102,7 @@ extension: $(STAMP)-install
 
 build: extension fake
 
-# The emulated driver, cuBLASLt and NVRTC as libraries, which tests in Python load.
+# The emulated driver, cuBLASLt, cuDNN and NVRTC as libraries, which tests in Python load.
 FAKES := $(CURDIR)/build/cuda-tests/release
 fake: $(STAMP)-install
 	@$(MAKE) -s -C tests/cuda fake
@@ -122,20 +122,23 @@ test-c: extension
 cuda: $(STAMP)-cuda
 
 # What `make test` leaves out of the CUDA backend, where nvcc is and no GPU: our declarations are
-# NVIDIA's, and Python runs over the emulated driver with the kernels' fatbins embedded: every op,
+# NVIDIA's, the real cuDNN has plans for the zoo, and Python runs over the emulated driver with the kernels' fatbins embedded: every op,
 # with pointwise programs interpreted and compiled, and whole trainings against the CPU's.
 cuda-check: export HL_CUDA := 1
 cuda-check: export HL_CUDA_ARCHS ?= 75;90
 cuda-check: export HL_WERROR := 1
 cuda-check: build
 	$(MAKE) -C tests/cuda check-driver
+	$(MAKE) -C tests/cuda plans
 	HOTLOOP_TEST_GPU=1 HOTLOOP_CUDA_PATH=$(FAKES)/libcuda_fake.so HOTLOOP_NVRTC_PATH=none \
-		$(PYTEST) tests/ops tests/train/test_gpu.py tests/train/test_gpu_copies.py \
+		HOTLOOP_CUDNN_PATH=none $(PYTEST) tests/ops tests/train/test_gpu.py tests/train/test_gpu_copies.py \
 		tests/train/test_gpu_launches.py tests/cuda $(ARGS)
 	HOTLOOP_TEST_GPU=1 HOTLOOP_CUDA_PATH=$(FAKES)/libcuda_fake.so \
 		HOTLOOP_CUBLASLT_PATH=$(FAKES)/libcublasLt_fake.so \
+		HOTLOOP_CUDNN_PATH=$(FAKES)/libcudnn_fake.so \
 		HOTLOOP_NVRTC_PATH=$(FAKES)/libnvrtc_fake.so HOTLOOP_CACHE_PATH=$(FAKES)/cache \
 		$(PYTEST) $(ARGS) tests/train/test_gpu.py tests/train/test_gpu_products.py \
+		tests/train/test_gpu_convolutions.py \
 		tests/train/test_gpu_copies.py::test_same_bits_as_casts \
 		tests/train/test_gpu_launches.py tests/ops/test_values.py
 

@@ -20,7 +20,7 @@ def make_model(nn: Any, workload: Workload) -> Any:
         ``hotloop.nn`` or ``torch.nn``.
     workload : Workload
     """
-    name = workload.name.removesuffix("-bf16")
+    name = workload.name.partition("-")[0]  # without its precision or batch
     if name == "mlp":
         return _make_tabular(nn, workload)
     if name in _RESNETS:

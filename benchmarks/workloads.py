@@ -84,9 +84,9 @@ class Workload:
         if not smoke:
             return dataclasses.replace(self, precision=precision)
         features, hidden = min(self.features, 12), tuple(min(n, 16) for n in self.hidden)
-        return dataclasses.replace(
-            self, precision=precision, rows=32, batch=8, features=features, hidden=hidden
-        )
+        mini = dataclasses.replace(self, precision=precision, features=features, hidden=hidden)
+        rows, batch = (4, 2) if self.image else (32, 8)
+        return dataclasses.replace(mini, rows=rows, batch=batch, image=min(self.image, 32))
 
 
 TRAINING = [
@@ -191,6 +191,34 @@ TRAINING_CUDA = [
         hidden=(4096, 4096),
         precision="bf16-mixed",
         aims={"resident": 1.5, "graphs": 1.1, "peak": 0.75},
+    ),
+    Workload(
+        "resnet50-b128",
+        "ResNet-50, 128 of 224 x 224",
+        rows=1024,
+        features=0,
+        classes=1000,
+        batch=128,
+        image=224,
+        precision="bf16-mixed",
+        optimizer="sgd",
+        weight_decay=5e-4,
+        aims={"eager": 1.4, "graphs": 1.15},
+        warm_up=5,
+    ),
+    Workload(
+        "convnext_small-b64",
+        "ConvNeXt-S, 64 of 224 x 224",
+        rows=512,
+        features=0,
+        classes=1000,
+        batch=64,
+        image=224,
+        precision="bf16-mixed",
+        optimizer="adamw",
+        weight_decay=0.01,
+        aims={"eager": 1.5, "graphs": 1.1},
+        warm_up=5,
     ),
 ]
 

@@ -301,6 +301,7 @@ struct hl_device {
     hl_dtype float_type;    /* what floating values are computed in: F64 on ref, F32 elsewhere */
     bool fuses;             /* runs POINTWISE_FUSED */
     bool packs;             /* has MATMUL_PACK and MATMUL_PACKED */
+    bool scales_columns;    /* products and convolutions take "mul(x, columns(y))" (ir/fusion.h) */
     hl_dtype reduced_dtype; /* the 16-bit type that it multiplies fast; F32: none */
     bool keeps_reduced;     /* mixed precision: activations between products stay in 16 bits */
     double overlap_flops;   /* weight gradients of at least so many operations run on a second

@@ -39,7 +39,8 @@ typedef struct epilogue_state {
     bool deterministic;
     hl_uses uses;   /* as they were when a sweep began, */
     int64_t n_used; /* of so many values: what is added has none yet */
-    bool *replaced; /* by node, of those that were there when the sweep began */
+    bool *replaced; /* by node, of those that were there when the sweep began: also what a chain
+                       took */
     /* Which of the nodes added since read a value that was there: by value, the last one in
      * added_uses, HL_NONE: none. */
     int64_t *last_added;
@@ -498,6 +499,7 @@ static hl_status fuse_chain(epilogue_state *s, hl_node_id anchor, hl_id x)
     for (; n < MAX_CHAIN; n++) {
         hl_node_id user = find_only_user(s, value);
         if (user == HL_NONE || hl_pw_of_op(s->graph->nodes[user].op) == HL_PW_COUNT) break;
+        if (s->replaced[user]) break; /* it went with its other operand's anchor */
         const hl_node *node = &s->graph->nodes[user];
         if (!hl_shape_equal(hl_graph_shape(s->graph, node->out), hl_graph_shape(s->graph, x)))
             break;
@@ -506,6 +508,8 @@ static hl_status fuse_chain(epilogue_state *s, hl_node_id anchor, hl_id x)
     for (; n > 0 && !taken; n--) {
         attempt a;
         HL_TRY(try_epilogue(s, anchor, &ends[n - 1], &ends[n - 1], 1, &a, &taken));
+        for (int i = 0; i < n && taken; i++)
+            s->replaced[hl_graph_producer(s->graph, ends[i])] = true;
     }
     return HL_OK;
 }

@@ -28,9 +28,9 @@ hl_status hl_pass_guard(hl_graph *graph);
  * whose rows fill it; HL_NONE for inputs that were there before. */
 hl_status hl_pass_feed(hl_graph *graph, HL_GIVE int32_t **out_datasets);
 
-/* Factors and shifts per channel behind a product become part of its weight and bias, where both
- * are the same in all steps of a run. */
-hl_status hl_pass_fold(hl_graph *graph);
+/* Factors and shifts per channel behind a product become part of it, where they are the same in all
+ * steps of a run. scales_columns: kernels end products by a factor per column. */
+hl_status hl_pass_fold(hl_graph *graph, bool scales_columns);
 
 /* Mixed precision: products take operands of the reduced type, HL_DTYPE_BF16 or F16, and sum in
  * float32; HL_DTYPE_F32 changes nothing. keeps_reduced: what lies between products stays in the

@@ -20,7 +20,7 @@ static hl_status run_passes(hl_graph *graph, hl_device *device, const hl_plan_op
     HL_TRY(hl_graph_verify(graph));
     HL_TRY(hl_pass_guard(graph));
     if (options->fed) HL_TRY(hl_pass_feed(graph, out_fed));
-    if (options->fuse) HL_TRY(hl_pass_fold(graph));
+    if (options->fuse) HL_TRY(hl_pass_fold(graph, device->scales_columns));
     if (options->compute_dtype != HL_DTYPE_F32 && device->float_type == HL_DTYPE_F64)
         return hl_status_set(HL_ERROR_CONFIG,
                              "plan: mixed precision needs a device that computes in float32, got "

@@ -125,14 +125,11 @@ static conv_state make_state(const hl_graph *graph, const hl_node *node)
 
 /* The residual of results in another order than memory's would have to be brought into it. */
 static hl_status require_epilogue(const hl_graph *graph, const hl_node *node, const conv_state *s,
-                                  hl_kernel_req *out_req, hl_reason *out_why_not)
+                                  hl_reason *out_why_not)
 {
-    hl_gemm gemm = make_gemm(s, s->taps.n_taps);
-    HL_TRY(hl_epilogue_require(graph, node, &s->epilogue, out_why_not));
-    if (!s->epilogue.residual) return HL_OK;
-    if (s->taps.n_classes > 1) return hl_reason_set(out_why_not, "needs no residual with strides");
-    if (hl_gemm_is_one_block(&gemm)) out_req->in_place[0] = (uint64_t)1 << s->epilogue.residual;
-    return HL_OK;
+    if (s->epilogue.residual && s->taps.n_classes > 1)
+        return hl_reason_set(out_why_not, "needs no residual with strides");
+    return hl_epilogue_require(graph, node, &s->epilogue, out_why_not);
 }
 
 static bool takes(const hl_graph *graph, const hl_node *node, hl_reason *out_why_not)
@@ -171,7 +168,7 @@ static hl_status query_conv(hl_device *device, const hl_graph *graph, hl_node_id
     out_req->phase_row_cost =
         NS_PER_MAC * (double)s.channels * (double)(s.in * s.taps.n_taps) / s.taps.n_classes;
     if (s.epilogue.has_moments) hl_moments_require(&s.moments, out_req);
-    return require_epilogue(graph, node, &s, out_req, out_why_not);
+    return require_epilogue(graph, node, &s, out_why_not);
 }
 
 static hl_status prepare_conv(hl_device *device, const hl_graph *graph, hl_node_id id,

@@ -184,6 +184,7 @@ static hl_status open_device(const hl_backend *backend, int index, const hl_devi
                             .reduced_dtype = isa->reduced,
                             .fuses = true,
                             .packs = true,
+                            .scales_columns = true,
                             .alignment = HL_ALIGN};
     snprintf(cpu->base.name, sizeof cpu->base.name, "%s, %d thread%s, %s", machine.name, n_threads,
              n_threads == 1 ? "" : "s", isa->name);

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "kernels/cuda/dnn_plans.h"
+#include "kernels/cuda/gpus.h"
 #include "kernels/cuda/internal.h"
 
 static const char *fill_table(hl_cudnn *dnn)
@@ -53,12 +54,28 @@ static cudnnStatus_t start_described(hl_cudnn *dnn, const char *description)
     return descs.status;
 }
 
+/* cuDNN is linked against a driver, which plans ask for nothing that matters. */
+static bool has_driver(hl_cudnn *dnn)
+{
+    char why_not[HL_LIBRARY_WHY_BYTES];
+    hl_os_library driver;
+    if (hl_os_library_open(hl_library_cuda.sonames[0], true, &driver, why_not, sizeof why_not)) {
+        hl_os_library_close(&driver);
+        return true;
+    }
+    snprintf(dnn->why_not, sizeof dnn->why_not,
+             "cuDNN plans for a description where there is a driver, got no %s",
+             hl_library_cuda.sonames[0]);
+    return false;
+}
+
 /* Fills the table and makes the handle, or says why not. Memory that is short today is an error: it
  * may be there tomorrow. */
 static hl_status open_library(hl_cuda_device *device, const char *description, hl_cudnn *dnn)
 {
     hl_library_found found;
     hl_library_search search = {device->library_roots, device->driver.version};
+    if (description && !has_driver(dnn)) return HL_OK;
     hl_library_find(&hl_library_cudnn, &search, &found);
     dnn->library = found.library;
     dnn->version = found.version;
@@ -99,6 +116,7 @@ static hl_status open_once(hl_cuda_device *device, const char *description)
 static hl_status open_device(hl_device *base, const char *description, hl_reason *out_why_not)
 {
     hl_cuda_device *device = hl_cuda_of(base);
+    if (!description && device->gpu) description = device->gpu->text;
     HL_TRY(hl_cuda_enter(base));
     hl_mutex_lock(&device->library_lock);
     hl_status status = open_once(device, description);

@@ -4,8 +4,8 @@
  * library in tests. It is the backend API, C beneath the C++ of cudnn-frontend, which is headers
  * alone: everything is a descriptor of a type, which gets attributes and is finalized.
  *
- * A device has a handle. One that has only a description, in place of a GPU that is not there, has
- * NVIDIA's description of it as JSON in the handle's place: such a device has plans, and runs none.
+ * A device has a handle. One of a description (gpus.h) has NVIDIA's text of it in the handle's
+ * place: such a device has plans, and runs none.
  * Callers have entered the device: the library uses the current context. */
 #ifndef HL_KERNELS_CUDA_CUDNN_H
 #define HL_KERNELS_CUDA_CUDNN_H
@@ -39,7 +39,7 @@ typedef struct hl_cudnn {
 hl_status hl_cudnn_get(hl_device *device, const hl_cudnn **out_dnn, hl_reason *out_why_not);
 /* Before any such call: opens it for the GPU of this description (CUDNN_BACKEND_DEVICEPROP as JSON)
  * in place of the device's own. HL_ERROR_CONFIG and the reason: it cannot plan for that one here.
- */
+ * A device of a description needs no such call. */
 hl_status hl_cudnn_describe(hl_device *device, const char *description, hl_reason *out_why_not);
 /* Gives back what it holds on the GPU, with the device's context current (not in a forked child);
  * then the rest. NULL is allowed. */

@@ -89,6 +89,7 @@ def test_no_driver() -> None:
     [
         ("HOTLOOP_CUDA_PATH", "libcuda.so.1"),
         ("HOTLOOP_CUBLASLT_PATH", "libcublasLt.so.13 or libcublasLt.so.12"),
+        ("HOTLOOP_CUDNN_PATH", "libcudnn.so.9"),
         ("HOTLOOP_NVRTC_PATH", "libnvrtc.so.13 or libnvrtc.so.12"),
     ],
 )

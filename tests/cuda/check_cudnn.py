@@ -1,9 +1,9 @@
 """The real cuDNN plans the zoo's convolutions for GPUs that are not there: `make cuda-check`.
 
-    python tests/cuda/check_cudnn.py FOLDER [MODEL ...]
+    python tests/cuda/check_cudnn.py [MODEL ...]
 
-FOLDER: of descriptions, a JSON file for each GPU. cuDNN is that of this environment, NVIDIA's wheel;
-its driver is stub_cuda.c. Each distinct convolution of the models is planned with its gradients, in
+The GPUs are those of kernels/cuda/gpus. cuDNN is that of this environment, NVIDIA's wheel; its
+driver is stub_cuda.c. Each distinct convolution of the models is planned with its gradients, in
 the 16-bit type that the GPU multiplies; those of ResNet's blocks with what may stand behind them,
 too. Without models three of them; `all`: all. A convolution that has no plan is an error.
 """
@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-OUT = ROOT / "build/cuda-tests/release"
+OUT, GPUS = ROOT / "build/cuda-tests/release", ROOT / "kernels/cuda/gpus"
 sys.path.insert(0, str(ROOT / "python"))
 
 SOME = ("resnet50", "convnext_tiny", "mobilenet_v3_small")
@@ -128,7 +128,6 @@ def main() -> int:
     from hotloop import models
 
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("folder", type=Path)
     parser.add_argument("models", nargs="*", default=list(SOME))
     args = parser.parse_args()
     names = list(models.__all__) if args.models == ["all"] else args.models
@@ -136,7 +135,7 @@ def main() -> int:
     if library is None:
         print("skipped: there is no cuDNN in this environment (make cuda installs it)")
         return 0
-    return sum(check(path, library, names) for path in sorted(args.folder.glob("*.json"))) > 0
+    return sum(check(path, library, names) for path in sorted(GPUS.glob("*.json"))) > 0
 
 
 if __name__ == "__main__":

@@ -257,6 +257,10 @@ static const attribute_row attribute_rows[] = {
      CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, 1 + MAX_STEPS},
     {CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE,
      1, 1},
+    {CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
+     CUDNN_TYPE_CHAR, 1, 4096},
+    LINK(ENGINEHEUR_DESCRIPTOR, ENGINEHEUR_DEVICEPROP),
+    LINK(EXECUTION_PLAN_DESCRIPTOR, EXECUTION_PLAN_DEVICEPROP),
     LINK(ENGINEHEUR_DESCRIPTOR, ENGINEHEUR_OPERATION_GRAPH),
     {CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, 1},
     LINK(EXECUTION_PLAN_DESCRIPTOR, EXECUTION_PLAN_ENGINE_CONFIG),
@@ -307,6 +311,7 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t opaque,
     if (find(d, name)) return complain("an attribute that is set twice");
     attribute *at = &d->at[d->n++];
     *at = (attribute){.name = (int)name, .type = (int)type, .n = n};
+    if (type == CUDNN_TYPE_CHAR) return CUDNN_STATUS_SUCCESS; /* that it is there is all */
     memcpy(at->data, values, (size_t)n * size_of((int)type));
     for (int64_t i = 0; i < n && type == CUDNN_TYPE_BACKEND_DESCRIPTOR; i++) {
         const desc *linked = check(((void **)at->data)[i], -1);
@@ -491,8 +496,8 @@ static cudnnStatus_t finalize_graph(desc *d)
     problem *p = &d->as.graph;
     const attribute *ops = find(d, CUDNN_ATTR_OPERATIONGRAPH_OPS);
     const attribute *handle = find(d, CUDNN_ATTR_OPERATIONGRAPH_HANDLE);
-    if (!ops || !handle || (*(struct cudnnContext *const *)handle->data)->kind != HANDLE)
-        return complain("a graph without operations or a handle");
+    if (!ops || (handle && (*(struct cudnnContext *const *)handle->data)->kind != HANDLE))
+        return complain("a graph without operations, or of no handle");
     p->n = ops->n;
     for (int64_t i = 0; i < p->n; i++) {
         const desc *op = ((desc *const *)ops->data)[i];
@@ -573,7 +578,9 @@ static cudnnStatus_t finalize_heuristics(desc *d)
                                   CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
     if (!graph || !read_numbers(d, CUDNN_ATTR_ENGINEHEUR_MODE, &mode))
         return complain("heuristics of nothing");
-    if (!driver.has_context()) return complain("a search without a context");
+    if (!read_link(d, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR) &&
+        !driver.has_context())
+        return complain("a search without a context");
     d->as.graph = graph->as.graph;
     d->heur_mode = (int)mode;
     counts.searches++;
@@ -585,8 +592,9 @@ static cudnnStatus_t finalize_plan(desc *d)
 {
     const desc *configuration =
         read_link(d, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
-    if (!configuration || !find(d, CUDNN_ATTR_EXECUTION_PLAN_HANDLE))
-        return complain("a plan without an engine or a handle");
+    if (!configuration || !find(d, CUDNN_ATTR_EXECUTION_PLAN_HANDLE) ==
+                              !find(d, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP))
+        return complain("a plan without an engine, or for neither a handle nor a description");
     d->as.graph = configuration->as.graph;
     d->engine = configuration->engine;
     if (engine_table[d->engine].is_refused_early) return CUDNN_STATUS_NOT_SUPPORTED;
@@ -619,6 +627,8 @@ static cudnnStatus_t finalize(desc *d)
     case CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR: return finalize_heuristics(d);
     case CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR: return finalize_plan(d);
     case CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR: return finalize_pack(d);
+    case CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR:
+        return d->n ? CUDNN_STATUS_SUCCESS : complain("a description of nothing");
     default: return complain("a descriptor that nobody finalizes");
     }
 }

@@ -7,6 +7,7 @@
 
 #include "ir/window.h"
 #include "kernels/cuda/autotune_cache.h"
+#include "kernels/cuda/cudnn.h"
 #include "kernels/cuda/tune.h"
 #include "tests/c/dice.h"
 #include "tests/c/fusion_case.h"
@@ -323,6 +324,31 @@ static void test_empty(void)
     check_kernel(NULL, &empty, false);
 }
 
+/* A device that was told of a GPU has plans for it by that description, and no handle; where no
+ * driver is, to which cuDNN is linked, it says so. */
+static void test_described(void)
+{
+    hl_reason why_not = {""};
+    check_case("a description");
+    if (!dlopen("libcuda.so.1", RTLD_NOW)) {
+        hl_device *device = dnn_device_open(NULL);
+        CHECK_INT(hl_cudnn_describe(device, "{}", &why_not), HL_ERROR_CONFIG);
+        CHECK(strstr(why_not.text, "got no libcuda.so.1") != NULL);
+        dnn_device_close(device);
+    }
+    void *stub = dlopen(STUB_CUDA, RTLD_NOW | RTLD_GLOBAL);
+    CHECK(stub != NULL);
+    hl_device *device = dnn_device_open(&(hl_fake_dnn_config){.is_silent = true});
+    hl_graph *graph = make_graph(&with_relu);
+    CHECK_OK(hl_cudnn_describe(device, "{}", &why_not));
+    const hl_kernel *kernel = find_kernel(device, graph);
+    CHECK(kernel && strstr(kernel->name, ".cudnn"));
+    CHECK_INT(dnn_counts().plans, 1);
+    hl_graph_destroy(graph);
+    dnn_device_close(device);
+    dlclose(stub);
+}
+
 /* ---- which engine ---------------------------------------------------------------------------- */
 
 /* Runs one convolution; returns the engine that its launches took. */
@@ -534,6 +560,7 @@ int main(void)
     test_values();
     test_refusals();
     test_empty();
+    test_described();
     test_engines();
     test_asked_once();
     test_autotune_cache();

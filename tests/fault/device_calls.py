@@ -1,4 +1,4 @@
-"""Every call of the driver, of cuBLASLt and of NVRTC that a public entry makes fails, in a process
+"""Every call of the driver, of cuBLASLt, cuDNN and NVRTC that a public entry makes fails, in a process
 of its own over the emulated driver and libraries: ``device_calls.py MOST [ENTRY ...]``.
 
 An entry runs from a closed device to its result. For the k-th call of a library, k by k:
@@ -39,7 +39,7 @@ Call = Callable[[], Any]
 
 X, Y = classes(n=40)
 ILLEGAL_ADDRESS, NOT_SUPPORTED, OUT_OF_MEMORY = 700, 801, 2
-EXECUTION_FAILED, COMPILATION = 13, 6
+EXECUTION_FAILED, EXECUTION_FAILED_DNN, COMPILATION = 13, 5000, 6
 
 
 # ---------------------------------------------------------------------------- entries
@@ -54,6 +54,13 @@ def make_data() -> hl.DataModule:
     return hl.DataModule.from_arrays(X, Y, val=0.2, batch_size=16)
 
 
+def make_net() -> nn.Module:
+    """One of images."""
+    hl.manual_seed(3)
+    convolutions = (nn.Conv1d(1, 4, 3, padding=1), nn.ReLU(), nn.Conv1d(4, 4, 1))
+    return nn.Sequential(nn.Unflatten(1, (1, 6)), *convolutions, nn.Flatten(), nn.Linear(24, 3))
+
+
 def config(**fields: Any) -> hl.TrainingConfig:
     exact = {"precision": "32-true", "deterministic": True, "optimizer": "sgd", "lr": 0.05}
     return quiet(**({"max_epochs": 1, "accelerator": "gpu", "on_oom": "raise"} | exact | fields))
@@ -66,6 +73,11 @@ def train(**fields: Any) -> Call:
 
 def train_fed() -> Call:
     return train(device_cache=False, cuda_graph=False)
+
+
+def train_net() -> Call:
+    model, data = make_net(), make_data()
+    return lambda: (hl.train(model, data, config()).history["val_loss"], weights(model))
 
 
 def step() -> Call:
@@ -126,7 +138,7 @@ def devices() -> Call:
 
 ENTRIES: dict[str, Callable[[], Call]] = {
     made.__name__: made
-    for made in (train, train_fed, step, evaluate, predict, save, load, plan, devices)
+    for made in (train, train_fed, train_net, step, evaluate, predict, save, load, plan, devices)
 }
 
 
@@ -134,7 +146,7 @@ ENTRIES: dict[str, Callable[[], Call]] = {
 
 
 class Library:
-    """One of the three: its calls are counted, and made to fail."""
+    """One of the four: its calls are counted, and made to fail."""
 
     def __init__(self, name: str, variable: str, function: str, error: int) -> None:
         self.name, self.error = name, error
@@ -152,6 +164,7 @@ DRIVER = Library("driver", "HOTLOOP_CUDA_PATH", "hl_fake_fail", NOT_SUPPORTED)
 LIBRARIES = (
     DRIVER,
     Library("cuBLASLt", "HOTLOOP_CUBLASLT_PATH", "hl_fake_lt_fail", EXECUTION_FAILED),
+    Library("cuDNN", "HOTLOOP_CUDNN_PATH", "hl_fake_dnn_fail", EXECUTION_FAILED_DNN),
     Library("NVRTC", "HOTLOOP_NVRTC_PATH", "hl_fake_nvrtc_fail", COMPILATION),
 )
 
@@ -164,7 +177,8 @@ def held() -> dict[str, int]:
     return {
         "driver": DRIVER.symbols.hl_fake_live_sum(),
         "cuBLASLt": LIBRARIES[1].symbols.hl_fake_lt_live(),
-        "NVRTC": LIBRARIES[2].symbols.hl_fake_nvrtc_live(),
+        "cuDNN": LIBRARIES[2].symbols.hl_fake_dnn_live(),
+        "NVRTC": LIBRARIES[3].symbols.hl_fake_nvrtc_live(),
         "blocks": stats["n_live"],
         "bytes": stats["current_bytes"],
     }

@@ -1,4 +1,4 @@
-"""Every call of the driver, of cuBLASLt and of NVRTC fails, for every public entry that uses a GPU:
+"""Every call of the driver, of cuBLASLt, cuDNN and NVRTC fails, for every public entry that uses a GPU:
 once, until it is mended, and for good, the device being lost. See device_calls.py.
 
 The fast tier takes a few calls of each kind, the long one more, HOTLOOP_PROOF three times as many;
@@ -16,7 +16,7 @@ from hotloop import _core
 from needs import NO_KERNELS
 
 SCRIPT = Path(__file__).with_name("device_calls.py")
-ENTRIES = ("train", "train_fed", "step", "evaluate", "predict", "save", "load", "plan", "devices")
+ENTRIES = ("train", "train_fed", "train_net", "step", "evaluate", "predict", "save", "load", "plan", "devices")
 
 pytestmark = pytest.mark.skipif(not _core.build_info()["cuda"], reason=NO_KERNELS)
 
@@ -24,7 +24,12 @@ pytestmark = pytest.mark.skipif(not _core.build_info()["cuda"], reason=NO_KERNEL
 def walk(fake: Path, most: int, seconds: float | None) -> dict[str, dict[str, int]]:
     """Per entry the calls of each library, and how its runs ended."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(("HOTLOOP_", "HL_FAKE"))}
-    libraries = {"CUDA": fake.name, "CUBLASLT": "libcublasLt_fake.so", "NVRTC": "libnvrtc_fake.so"}
+    libraries = {
+        "CUDA": fake.name,
+        "CUBLASLT": "libcublasLt_fake.so",
+        "CUDNN": "libcudnn_fake.so",
+        "NVRTC": "libnvrtc_fake.so",
+    }
     env |= {f"HOTLOOP_{name}_PATH": str(fake.with_name(file)) for name, file in libraries.items()}
     env["PYTHONPATH"] = os.pathsep.join([str(SCRIPT.parents[1]), env.get("PYTHONPATH", "")])
     made = subprocess.run(
@@ -48,6 +53,8 @@ def check(found: dict[str, dict[str, int]]) -> None:
     for name in ("train", "step", "evaluate", "predict", "plan"):
         assert found[name]["cuBLASLt raised"] > 0, name
         assert found[name]["cuBLASLt went on"] > 0, name
+    assert found["train_net"]["cuDNN raised"] > 0
+    assert found["train_net"]["cuDNN went on"] > 0
 
 
 def test_device_calls_fail(fake: Path) -> None:

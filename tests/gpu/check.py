@@ -6,13 +6,16 @@ Parts, the first under three minutes and each other under nine, in this order; w
 them:
 
 first        what a few minutes on a GPU tell most about: a small step under compute-sanitizer, the
-             same training twice and in every way, bit for bit (step.py), what each kernel takes of
-             the GPU (resources.py), products and captures against the CPU's
+             same trainings twice and in every way, bit for bit (step.py), what each kernel takes of
+             the GPU (resources.py), products, convolutions and captures against the CPU's
 tests        plans for the GPU beside those for its description (described.py); every kernel, op,
              gradient and training test that a GPU can run, CPU against GPU
 sanitize     small cases under compute-sanitizer's four tools
 bench-small  ratios against PyTorch on the same GPU: models whose time is launches
 bench-large  the same: a model whose time is products
+bench-resnet, bench-convnext
+             the same: models of images, of torchvision and timm, each of which PyTorch compiles for
+             minutes
 
 Before each, what is missing of Python's packages comes from the bundle (bundle.py), hotloop is
 compiled for the GPU that is there and nothing else, as far as it is not yet, and opens it.
@@ -273,6 +276,7 @@ def first(part: Part) -> None:
     env = {"HOTLOOP_CACHE_PATH": str(CACHE)}
     if part.emulated:
         env["HOTLOOP_CUBLASLT_PATH"] = str(FAKES / "libcublasLt_fake.so")
+        env["HOTLOOP_CUDNN_PATH"] = str(FAKES / "libcudnn_fake.so")
         env["HOTLOOP_NVRTC_PATH"] = str(FAKES / "libnvrtc_fake.so")
     train = [sys.executable, "-m", "gpu.step"]
     run_under(part, "memcheck", [*train, "--once"], seconds=60.0, **env)
@@ -282,6 +286,8 @@ def first(part: Part) -> None:
     ask_resources(part, env)
     cases = ["tests/ops/test_values.py", "tests/ops/test_gradients.py", "-k", "matmul"]
     part.run("products", [*pytest_command(), *cases], seconds=60.0, **env)
+    cases = ["tests/ops/test_values.py", "tests/train/test_gpu_convolutions.py", "-k", "conv"]
+    part.run("convolutions", [*pytest_command(), *cases], seconds=60.0, **env)
     cases = [f"tests/train/test_gpu.py::{name}" for name in _TELLING]
     part.run("captures", [*pytest_command(), *cases], **env)
 
@@ -381,7 +387,7 @@ def run_under(
     options = ["--tool", tool, "--error-exitcode", str(_FOUND)]
     if tool == "memcheck":  # a name that is looked for in several fatbins is no mistake
         options += ["--report-api-errors", "no"]
-    own = env | {"HOTLOOP_CUBLASLT_PATH": "/dev/null"}
+    own = env | {"HOTLOOP_CUBLASLT_PATH": "/dev/null", "HOTLOOP_CUDNN_PATH": "/dev/null"}
     judge(*part.run(tool, [sanitizer, *options, *command], seconds=seconds, **own))
 
 
@@ -390,7 +396,7 @@ def judge(step: Step, lines: list[str]) -> None:
     refused = [line for line in lines if re.search(r"not supported", line, re.IGNORECASE)]
     ran = [line for line in lines if line.startswith(("cases: ", "step: "))]
     if ran:
-        step.note = ran[-1]
+        step.note = "; ".join(ran)
     elif refused:
         step.passed, step.failures = True, []
         step.note = f"not available: {refused[0].strip('= ')}"
@@ -417,6 +423,8 @@ PARTS: dict[str, Callable[[Part], None]] = {
     "sanitize": sanitize,
     "bench-small": lambda part: bench(part, ["mlp", "tiny"]),
     "bench-large": lambda part: bench(part, ["large"]),
+    "bench-resnet": lambda part: bench(part, ["resnet50-b128"]),
+    "bench-convnext": lambda part: bench(part, ["convnext_small-b64"]),
 }
 
 

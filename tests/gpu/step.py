@@ -1,21 +1,25 @@
-"""A small training on the GPU, twice and in every way, bit for bit.
+"""Two small trainings on the GPU, twice and in every way, bit for bit.
 
     python -m gpu.step [--once]
 
-Embedding, batch norm, relu, dropout, cross-entropy and Adam over full batches and a smaller one:
-the kernels that most trainings have. In float32 and in the 16 bits that the GPU is fast in,
-launched one by one and captured, each of it twice: all runs of a precision must give the same
-losses and weights, and learn. A line a precision says so, with a digest for who runs it again.
+Of ids: embedding, batch norm, relu, dropout, cross-entropy and Adam over full batches and a smaller
+one, the kernels that most trainings have. Of images: a stem, a residual block with strides and a
+shortcut, a convolution of each channel by itself, pooling. In float32 and in the 16 bits that the
+GPU is fast in, launched one by one and captured, each of it twice: all runs of a precision must
+give the same losses and weights, and learn. A line for each net and precision says so, with a
+digest for who runs it again.
 
---once: one step, and one captured, in float32. For compute-sanitizer, under which everything is
-slow.
+--once: one step of each, and one captured, in float32. For compute-sanitizer, under which
+everything is slow.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import hotloop as hl
@@ -25,15 +29,28 @@ from train.recipes import quiet, weights
 
 N_IDS, N_CLASSES, BATCH = 50, 5, 64
 EPOCHS, N_ROWS = 6, 5 * BATCH + 17
+SIDE, CHANNELS, FEW = 8, 16, 8  # of images, and how many of them are in a batch
 
 
-def make_data(n: int) -> hl.DataModule:
-    """Ids in rows of four, whose class is that of the first."""
-    ids = np.random.default_rng(0).integers(0, N_IDS, (n, 4))
-    return hl.DataModule.from_arrays(ids, ids[:, 0] % N_CLASSES, val=None, batch_size=BATCH)
+class Block(nn.Module):
+    """Two convolutions, the first with a stride, beside one of 1 x 1."""
+
+    def __init__(self, channels: int, out: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, out, 3, 2, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(out)
+        self.conv2 = nn.Conv2d(out, out, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(out)
+        self.shortcut = nn.Sequential(
+            nn.Conv2d(channels, out, 1, 2, bias=False), nn.BatchNorm2d(out)
+        )
+
+    def forward(self, x: hl.Tensor) -> hl.Tensor:
+        y = self.bn1(self.conv1(x)).relu()
+        return (self.bn2(self.conv2(y)) + self.shortcut(x)).relu()
 
 
-def make_model() -> nn.Module:
+def make_ids() -> nn.Module:
     """The same weights each time."""
     return nn.Sequential(
         nn.Embedding(N_IDS, 16),
@@ -46,10 +63,46 @@ def make_model() -> nn.Module:
     )
 
 
+def make_images() -> nn.Module:
+    """The same weights each time."""
+    return nn.Sequential(
+        nn.Conv2d(3, CHANNELS // 2, 3, padding=1, bias=False),
+        nn.BatchNorm2d(CHANNELS // 2),
+        nn.ReLU(),
+        nn.MaxPool2d(3, 2, 1),
+        Block(CHANNELS // 2, CHANNELS),
+        nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1, groups=CHANNELS),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(CHANNELS, N_CLASSES),
+    )
+
+
+def draw_ids(n: int) -> hl.DataModule:
+    """Ids in rows of four, whose class is that of the first."""
+    ids = np.random.default_rng(0).integers(0, N_IDS, (n, 4))
+    return hl.DataModule.from_arrays(ids, ids[:, 0] % N_CLASSES, val=None, batch_size=BATCH)
+
+
+def draw_images(n: int) -> hl.DataModule:
+    """Images, an eighth as many, whose class is how bright they are."""
+    n //= BATCH // FEW
+    x = np.random.default_rng(0).standard_normal((n, 3, SIDE, SIDE)).astype(np.float32)
+    y = np.arange(n) % N_CLASSES
+    return hl.DataModule.from_arrays(x + y[:, None, None, None], y, val=None, batch_size=FEW)
+
+
+NETS: dict[str, tuple[Callable[[], nn.Module], Callable[[int], hl.DataModule]]] = {
+    "ids": (make_ids, draw_ids),
+    "images": (make_images, draw_images),
+}
+
+
 class Outcome:
     """Losses and weights of a training."""
 
-    def __init__(self, precision: str, graph: bool, *, once: bool = False) -> None:
+    def __init__(self, net: str, precision: str, graph: bool, *, once: bool = False) -> None:
+        make_model, draw = NETS[net]
         model = make_model()
         fields: dict[str, Any] = {"max_steps": 1} if once else {"max_epochs": EPOCHS}
         config = quiet(
@@ -61,7 +114,7 @@ class Outcome:
             deterministic=True,  # no kernel is chosen by a clock
             **fields,
         )
-        result = hl.train(model, make_data(BATCH if once else N_ROWS), config)
+        result = hl.train(model, draw(BATCH if once else N_ROWS), config)
         self.losses = np.asarray(result.history["loss"], np.float64)
         self.weights = weights(model)
 
@@ -82,16 +135,17 @@ class Outcome:
         return sha.hexdigest()[:16]
 
 
-def check(precision: str) -> list[str]:
+def check(net: str, precision: str) -> list[str]:
     """Trains in every way; a line for each that differs or does not learn, else the summary's."""
-    first, lines = Outcome(precision, graph=False), []
+    first, lines = Outcome(net, precision, graph=False), []
+    what = f"{net}, {precision}"
     for graph, way in ((False, "again"), (True, "captured"), (True, "captured again")):
-        if difference := first.find_difference(Outcome(precision, graph)):
-            lines.append(f"FAIL {precision}, {way}: not the same bits: {difference}")
+        if difference := first.find_difference(Outcome(net, precision, graph)):
+            lines.append(f"FAIL {what}, {way}: not the same bits: {difference}")
     begin, end = float(first.losses[0]), float(first.losses[-1])
     if not end < begin:
-        lines.append(f"FAIL {precision}: the loss must fall, got {begin:.4f} to {end:.4f}")
-    return lines or [f"step: {precision}, loss {begin:.4f} to {end:.4f}, {first.digest()}"]
+        lines.append(f"FAIL {what}: the loss must fall, got {begin:.4f} to {end:.4f}")
+    return lines or [f"step: {what}, loss {begin:.4f} to {end:.4f}, {first.digest()}"]
 
 
 def main() -> int:
@@ -99,12 +153,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--once", action="store_true")
     if parser.parse_args().once:
-        losses = [Outcome("32-true", graph, once=True).losses[0] for graph in (False, True)]
-        print(f"step: 32-true, once, loss {losses[0]:.4f} and captured {losses[1]:.4f}")
-        return 0 if losses[0] == losses[1] else 1
+        alike = True
+        for net in NETS:
+            plain, captured = (
+                float(Outcome(net, "32-true", graph, once=True).losses[0])
+                for graph in (False, True)
+            )
+            print(f"step: {net}, 32-true, once, loss {plain:.4f} and captured {captured:.4f}")
+            alike = alike and plain == captured
+        return 0 if alike else 1
     gpu = next(device for device in hl.devices() if device.kind == "gpu")
     reduced = "bf16-mixed" if int(gpu.architecture.removeprefix("sm_")) >= 80 else "16-mixed"
-    lines = [line for precision in ("32-true", reduced) for line in check(precision)]
+    ways = itertools.product(NETS, ("32-true", reduced))
+    lines = [line for net, precision in ways for line in check(net, precision)]
     print("\n".join(lines))
     return 1 if any(line.startswith("FAIL") for line in lines) else 0
 

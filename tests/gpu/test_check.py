@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 from gpu import check, described, resources, small
 from gpu.driver import Driver, DriverError, MissingCallError
-from hotloop import _core
+from hotloop import _core, nn
 from needs import NO_KERNELS
 from ops.cases import CASES
 
 from benchmarks import __main__ as benchmark
 from benchmarks.gpu import is_emulated, slug_of
+from benchmarks.models import make_model
 from benchmarks.workloads import TRAINING, TRAINING_CUDA
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -247,7 +248,10 @@ def test_the_first_steps_over_the_emulated_driver(
     check.run_under(part, "memcheck", [sys.executable, "-m", "gpu.step", "--once"], **env)
     check.ask_resources(part, env)
     assert part.passed, check.summarize([part])
-    assert part.steps[0].note.startswith("step: 32-true, once, loss 1.")
+    assert re.match(
+        r"step: ids, 32-true, once, loss 1\..*; step: images, 32-true, once, loss 1\.",
+        part.steps[0].note,
+    )
     assert re.match(r"kernels: \d+, at most 32 registers, 0 with", part.steps[1].note)
     names = part.facts["kernels"]
     assert {"hl_cuda_adam", "hl_cuda_probe"} < set(names)
@@ -351,6 +355,34 @@ def test_workloads_are_one_on_every_device() -> None:
     large = next(w for w in TRAINING_CUDA if w.name == "large")
     first, middle, last = 784 * 4096, 4096 * 4096, 4096 * 10
     assert large.flops == 2 * (2 * first + 3 * middle + 3 * last)
+
+
+def test_every_workload_of_a_gpu_has_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(check, "bench", lambda part, names: asked.extend(names))
+    for name in check.PARTS:
+        if name.startswith("bench-"):
+            check.PARTS[name](Recorder(name))
+    assert sorted(asked) == sorted(workload.name for workload in TRAINING_CUDA)
+
+
+def test_workloads_of_images_are_the_zoo_s() -> None:
+    """The aims are those of the issue; in miniature they are small images of the same model."""
+    rows = {workload.name: workload for workload in TRAINING_CUDA if workload.image}
+    wanted = {
+        "resnet50-b128": (128, 25_557_032, {"eager": 1.4, "graphs": 1.15}),
+        "convnext_small-b64": (64, 50_223_688, {"eager": 1.5, "graphs": 1.1}),
+    }
+    assert list(rows) == list(wanted)
+    for name, (batch, n_parameters, aims) in wanted.items():
+        row = rows[name]
+        assert (row.batch, row.image, row.precision) == (batch, 224, "bf16-mixed")
+        assert row.rows % row.batch == 0
+        assert row.aims == aims
+        model = make_model(nn, row)
+        assert sum(p.numel() for p in model.parameters()) == n_parameters
+        mini = row.at("32-true", smoke=True)
+        assert (mini.rows, mini.batch, mini.shape) == (4, 2, (3, 32, 32))
 
 
 def test_both_readers_of_fatbins_agree() -> None:

@@ -150,7 +150,7 @@ PASS_OPS: dict[str, set[str]] = {
     "fold": {"MUL", "DIV", "ADD", "SUB"},
     "fuse": {"CAST"},
     "hoist": {"EXPAND"},
-    "layout": {"PERMUTE", "EXPAND"},
+    "layout": {"CAST", "PERMUTE", "EXPAND"},
     "guard": {
         "CONTROL_BEGIN", "CONTROL_MICRO", "CONTROL_APPLY", "CONCAT", "ADD", "MUL", "ACCUMULATE",
         "ASSIGN", "EMA"

@@ -65,13 +65,6 @@ _KERNELS = [
         python(_EPILOGUES),
     ),
     Mutant(
-        "residual-of-a-convolution-is-overwritten",
-        _CPU + "conv_nodes.h",
-        "if (hl_gemm_is_one_block(&gemm)) out_req->in_place[0]",
-        "out_req->in_place[0]",
-        python(_EPILOGUES),
-    ),
-    Mutant(
         "bias-is-not-scaled-in-an-epilogue",
         _CPU + "epilogue.h",
         "if (has_bias && (e->scale || e->shift != 2))",
@@ -86,6 +79,13 @@ _KERNELS = [
         python(_EPILOGUES),
     ),
     Mutant(
+        "chain-goes-on-behind-another-anchor",
+        _PASSES + "epilogue.c",
+        "if (s->replaced[user]) break;",
+        "",
+        python(_FOLD),
+    ),
+    Mutant(
         "weights-are-folded-in-training",
         _PASSES + "fold.c",
         "changed, HL_SEGMENT_APPLY)",
@@ -95,15 +95,15 @@ _KERNELS = [
     Mutant(
         "folded-although-somebody-else-reads-it",
         _PASSES + "fold.c",
-        "if (hl_uses_count(&s->uses, value) != 1 || s->uses.kept[value]) return NULL;",
-        "",
+        " || hl_uses_count(&s->uses, value) != 1 || s->uses.kept[value]) return false;",
+        ") return false;",
         python(_FOLD),
     ),
     Mutant(
         "folded-bias-is-not-scaled",
         _PASSES + "fold.c",
-        "if (in[2] != HL_NONE || !rule->changes_weight)",
-        "if (!rule->changes_weight)",
+        "if (f.shift != HL_NONE || !rule->scales)",
+        "if (!rule->scales)",
         python(_FOLD),
     ),
     Mutant(

@@ -253,6 +253,14 @@ def test_stays_apart_and_right(build: Build) -> None:
         np.testing.assert_array_equal(a, b)
 
 
+def test_a_number_for_each_row_of_a_square_is_none_for_each_column() -> None:
+    shapes = {"x": (N, K), "w": (K, N), "b": (N,), "r": (N, N)}
+    want, _ = run(by_rows, shapes, False)
+    got, text = run(by_rows, shapes, True)
+    assert ".pointwise" in text
+    np.testing.assert_array_equal(got[0], want[0])
+
+
 def test_a_residual_takes_over_no_memory_that_is_read_later() -> None:
     """In place where the residual dies, and apart where somebody else reads it."""
 
@@ -324,12 +332,17 @@ def moments(
     return [plan.output(i) for i in range(3)], str(plan)
 
 
-WIDE = replace(CONVOLUTIONS[0], name="wide", n=3, o=70, size=(40, 41))
+# Several rows of images in a block.
+WIDE = [
+    replace(s, name=f"wide-{s.name}", n=3, size=(40, 41))
+    for s in CONVOLUTIONS
+    if s.name in ("dense", "depthwise")
+]
 
 
 @pytest.mark.parametrize("mean", [0.0, 1e4], ids=["", "far"])
 @pytest.mark.parametrize("isa", _core.cpu_info()["isa"])
-@pytest.mark.parametrize("s", [*CONVOLUTIONS, WIDE], ids=lambda s: s.name)
+@pytest.mark.parametrize("s", [*CONVOLUTIONS, *WIDE], ids=lambda s: s.name)
 def test_moments_are_made_by_the_convolution(s: Shape, isa: str, mean: float) -> None:
     """Those of what it gives, also far from 0, and the same for any number of threads."""
     (want, *_), apart = moments(s, isa, False, 2, mean)
@@ -353,11 +366,15 @@ def summed_over_pixels(graph: _core.Graph, ids: dict[str, int], y: int) -> list[
     return list(graph.add("moments", [y], axes=(1, 2)))
 
 
+def of_each_image(graph: _core.Graph, ids: dict[str, int], y: int) -> list[int]:
+    return list(graph.add("moments", [y], axes=(1, 2, 3)))
+
+
 def of_the_activation(graph: _core.Graph, ids: dict[str, int], y: int) -> list[int]:
     return list(graph.add("moments", [add(graph, "relu", y)], axes=(0, 1, 2)))
 
 
-@pytest.mark.parametrize("end", [summed_over_pixels, of_the_activation])
+@pytest.mark.parametrize("end", [summed_over_pixels, of_each_image, of_the_activation])
 def test_other_moments_stay_apart(end) -> None:
     s = CONVOLUTIONS[0]
 

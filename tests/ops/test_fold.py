@@ -10,7 +10,6 @@ from hotloop import _core, models, nn
 from hotloop.graph.trace import Trace
 from hotloop.training.plans.runtime import Runtime
 
-PRODUCTS = ("conv.", "conv_transpose.", "matmul.", "depthwise.")
 Build = Callable[["Leaves", int], int]
 
 
@@ -40,11 +39,13 @@ class Leaves:
         return make(f"{store}{at}", "float32", shape, store, at)
 
 
-def run(build: Build, shape: tuple[int, ...], fuse: bool) -> tuple[np.ndarray, str]:
+def run(
+    build: Build, shape: tuple[int, ...], fuse: bool, device: str = "cpu"
+) -> tuple[np.ndarray, str]:
     leaves = Leaves()
     x = leaves.graph.input("x", "float32", shape)
     leaves.graph.output(build(leaves, x))
-    session = _core.Session(_core.Device("cpu"))
+    session = _core.Session(_core.Device(device))
     plan = _core.Plan(session, leaves.graph, fuse=fuse)
     for store, parts in leaves.numbers.items():
         if parts:
@@ -57,7 +58,11 @@ def run(build: Build, shape: tuple[int, ...], fuse: bool) -> tuple[np.ndarray, s
 def micro(text: str) -> list[str]:
     """Instructions of a step, without what is done once."""
     part = text.split("\nmicro\n")[1].split("\napply")[0]
-    return [line.strip() for line in part.splitlines() if line.strip().startswith("cpu.")]
+    return [line.strip() for line in part.splitlines() if line.startswith("      ")]
+
+
+def count_products(text: str) -> int:
+    return sum(line.startswith(("cpu.conv", "cpu.matmul")) for line in micro(text))
 
 
 CONV = {"before": (1, 1), "after": (1, 1), "channels_last": 1}
@@ -109,14 +114,17 @@ ENDS = {
 @pytest.mark.parametrize("bias", [False, True], ids=["", "bias"])
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("name", PRODUCT)
-def test_is_folded(name: str, end: str, bias: bool) -> None:
+@pytest.mark.parametrize("device", ["cpu", "ref"])
+def test_is_folded(name: str, end: str, bias: bool, device: str) -> None:
+    """Into the weight, or where kernels take it, into a factor behind the product."""
+
     def build(g: Leaves, x: int) -> int:
         return ENDS[end](g, *product(g, x, name, bias))
 
-    want, _ = run(build, PRODUCT[name][0], False)
-    got, text = run(build, PRODUCT[name][0], True)
-    assert len(micro(text)) == 1
-    assert "{" not in micro(text)[0]
+    want, _ = run(build, PRODUCT[name][0], False, device)
+    got, text = run(build, PRODUCT[name][0], True, device)
+    (line,) = micro(text)
+    assert ("columns(" in line) == (device == "cpu" and end != "shift")
     np.testing.assert_array_equal(got, want)
 
 
@@ -165,11 +173,6 @@ def trained(g: Leaves, x: int) -> int:
     return y
 
 
-def groups_of_a_transposed_one(g: Leaves, x: int) -> int:
-    attrs = {"size": (6, 5), "groups": 2, "channels_last": 1, "before": (1, 1), "after": (1, 1)}
-    return norm(g, g.add("conv_transpose", x, g.leaf(8, 6, 3, 3), **attrs), 12)
-
-
 @pytest.mark.parametrize(
     ("build", "shape"),
     [
@@ -180,14 +183,27 @@ def groups_of_a_transposed_one(g: Leaves, x: int) -> int:
         (per_row, (7, 8)),
         (moving, (7, 8)),
         (trained, (7, 8)),
-        (groups_of_a_transposed_one, IMAGES),
     ],
     ids=lambda v: getattr(v, "__name__", ""),
 )
 def test_stays_apart_and_right(build: Build, shape: tuple[int, ...]) -> None:
-    want, _ = run(build, shape, False)
+    want, apart = run(build, shape, False)
     got, text = run(build, shape, True)
-    assert len(micro(text)) > 1 or "{" in micro(text)[0]
+    assert len(micro(text)) > 1
+    assert count_products(text) == count_products(apart)
+    np.testing.assert_array_equal(got, want)
+
+
+def test_groups_of_a_transposed_convolution_keep_their_weight() -> None:
+    """They have the same places in it."""
+    attrs = {"size": (6, 5), "groups": 2, "channels_last": 1, "before": (1, 1), "after": (1, 1)}
+
+    def build(g: Leaves, x: int) -> int:
+        return norm(g, g.add("conv_transpose", x, g.leaf(8, 6, 3, 3), **attrs), 12)
+
+    want, _ = run(build, IMAGES, False, "ref")
+    got, text = run(build, IMAGES, True, "ref")
+    assert len(micro(text)) == 3
     np.testing.assert_array_equal(got, want)
 
 
@@ -236,8 +252,10 @@ def test_a_resnet_that_predicts_is_convolutions(
     products = [line for line in lines if line.startswith(("cpu.conv.", "cpu.matmul."))]
     rest = [line for line in lines if line not in products]
     assert len(products) == n_products
-    assert sum("{relu(add(x, y))}" in line for line in products) == n_blocks
-    assert sum("{relu(x)}" in line for line in products) == n_products - n_blocks - n_plain
+    norm = "add(mul(x, columns(y)), columns(z))"
+    assert sum(f"{{relu(add({norm}, w))}}" in line for line in products) == n_blocks
+    assert sum(f"{{relu({norm})}}" in line for line in products) == n_products - n_blocks - n_plain
+    assert sum(f"{{{norm}}}" in line for line in products) == n_plain - 1
     assert [line.split(".")[1] for line in rest[:2]] == ["permute", "max_pool"]
     assert all("; avgpool" in line for line in rest[2:])
 

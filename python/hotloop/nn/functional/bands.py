@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from hotloop.graph.build import add_node
 from hotloop.graph.value import Tensor
 
+MAX_SIZE = 2**24  # of an output's dim: each element has a row of weights
 Band = Sequence[Mapping[int, float]]  # by output: the inputs that it reads, and their weights
 
 

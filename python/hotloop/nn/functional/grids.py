@@ -15,6 +15,7 @@ from hotloop.graph.contraction import matmul
 from hotloop.graph.dtypes import int64
 from hotloop.graph.eager import make_eager
 from hotloop.graph.value import Tensor
+from hotloop.nn.functional.windows import sizes_of
 
 __all__ = ["affine_grid", "grid_sample"]
 
@@ -44,8 +45,10 @@ def affine_grid(theta: Operand, size: Sequence[int], align_corners: bool | None 
     ------
     ShapeError
         If theta and size do not fit.
+    ConfigError
+        If size is no sequence of integers.
     """
-    maps, sizes = lift_float(theta, "affine_grid"), tuple(int(s) for s in size)
+    maps, sizes = lift_float(theta, "affine_grid"), sizes_of("affine_grid", "size", size)
     n = len(sizes) - 2
     if n not in (2, 3) or maps.shape != (sizes[0], n, n + 1) or min(sizes) < 1:
         want = f"({sizes[0]}, {n}, {n + 1})" if n in (2, 3) else "of (N, 2, 3) or (N, 3, 4)"

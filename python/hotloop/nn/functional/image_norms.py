@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from hotloop.base.scalars import plain
 from hotloop.errors import ConfigError, ShapeError
 from hotloop.graph import pointwise, reduction, views
 from hotloop.graph.build import Operand, cast, lift, lift_float
@@ -12,6 +13,7 @@ from hotloop.graph.dtypes import float32
 from hotloop.graph.eager import make_eager
 from hotloop.graph.value import Tensor
 from hotloop.nn.functional.bands import apply_band
+from hotloop.nn.functional.windows import per_dim
 
 __all__ = ["group_norm", "instance_norm", "local_response_norm"]
 
@@ -89,17 +91,20 @@ def group_norm(
     Raises
     ------
     ShapeError
-        If the input has fewer than 2 dims, or channels that the groups do not divide.
+        If the input has fewer than 2 dims, no elements, or channels that the groups do not divide.
+    ConfigError
+        For fewer than one group.
     """
     x = lift_float(input, "group_norm")
     if x.ndim < 2:
         raise ShapeError(f"group_norm: input must be (N, C, ...), got shape {x.shape}")
-    if num_groups < 1 or x.shape[1] % num_groups:
+    (groups,) = per_dim("group_norm", "num_groups", num_groups, 1, 1)
+    if x.shape[1] % groups or 0 in x.shape[1:]:
         raise ShapeError(
             f"group_norm: num_groups must divide the {x.shape[1]} channels of input of shape "
-            f"{x.shape}, got {num_groups}"
+            f"{x.shape}, and each group have elements, got {groups}"
         )
-    centred, var = _moments(_in_float32(x), num_groups)
+    centred, var = _moments(_in_float32(x), groups)
     y = centred * _spread(x, pointwise.rsqrt(var + eps))
     return cast(_affine(y, weight, bias, "group_norm"), x.dtype)
 
@@ -150,8 +155,10 @@ def instance_norm(
     """
     what = "instance_norm"
     x = lift_float(input, what)
-    if x.ndim < 3:
-        raise ShapeError(f"{what}: input must be (N, C, ...), at least 3 dims, got {x.shape}")
+    if x.ndim < 3 or x.shape[1] == 0:
+        raise ShapeError(
+            f"{what}: input must be (N, C, ...), at least 3 dims with channels, got {x.shape}"
+        )
     wide = _in_float32(x)
     if not use_input_stats:
         if running_mean is None or running_var is None:
@@ -208,7 +215,7 @@ def local_response_norm(
     ShapeError
         If the input has fewer than 3 dims.
     ConfigError
-        If size is below 1.
+        If size is below 1, or a factor is no number.
 
     Notes
     -----
@@ -219,11 +226,13 @@ def local_response_norm(
         raise ShapeError(
             f"local_response_norm: input must be (N, C, ...), at least 3 dims, got {x.shape}"
         )
-    if size < 1:
-        raise ConfigError(f"local_response_norm: size must be at least 1, got {size}")
+    (n,) = per_dim("local_response_norm", "size", size, 1, 1)
+    for name, number in (("alpha", alpha), ("beta", beta), ("k", k)):
+        if not isinstance(plain(number), int | float):
+            raise ConfigError(f"local_response_norm: {name} must be a number, got {number!r}")
     channels = x.shape[1]
-    ranges = [(max(c - size // 2, 0), min(c + (size + 1) // 2, channels)) for c in range(channels)]
-    band = [dict.fromkeys(range(first, end), alpha / size) for first, end in ranges]
+    ranges = [(max(c - n // 2, 0), min(c + (n + 1) // 2, channels)) for c in range(channels)]
+    band = [dict.fromkeys(range(first, end), float(alpha) / n) for first, end in ranges]
     return x / (apply_band(x * x, 1, band) + k) ** beta
 
 

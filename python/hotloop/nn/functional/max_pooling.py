@@ -16,7 +16,7 @@ from hotloop.graph.dtypes import int64
 from hotloop.graph.eager import make_eager
 from hotloop.graph.value import Tensor
 from hotloop.nn.functional.pooling import adaptive_sizes, pool_largest
-from hotloop.nn.functional.windows import Sizes, give_images, lift_images, per_dim
+from hotloop.nn.functional.windows import Sizes, give_images, lift_images, per_dim, sizes_of
 
 __all__ = [
     "adaptive_max_pool1d", "adaptive_max_pool1d_with_indices", "adaptive_max_pool2d",
@@ -477,7 +477,7 @@ def _unpool(
     pads = per_dim(what, "padding", padding, n, 0)
     lists = zip(x.shape[2:], steps, kernel, pads)
     usual = tuple((length - 1) * s + k - 2 * p for length, s, k, p in lists)
-    given = None if output_size is None else tuple(int(plain(size)) for size in output_size)
+    given = None if output_size is None else sizes_of(what, "output_size", output_size)
     sizes = usual if given is None else given[-n:]
     is_near = all(abs(size - u) < s for size, u, s in zip(sizes, usual, steps))
     if given is not None and (len(given) not in (n, n + 1, n + 2) or not is_near):

@@ -12,7 +12,7 @@ from hotloop.graph.build import Operand, add_node
 from hotloop.graph.eager import make_eager
 from hotloop.graph.value import Tensor
 from hotloop.nn.functional import activations
-from hotloop.nn.functional.bands import apply_band
+from hotloop.nn.functional.bands import MAX_SIZE, apply_band
 from hotloop.nn.functional.windows import Sizes, give_images, lift_images, per_dim
 
 __all__ = [
@@ -156,7 +156,14 @@ def adaptive_sizes(
     if len(wanted) != n:
         raise ConfigError(f"{what}: output_size must have {n} numbers, got {output_size!r}")
     sizes = [old if size is None else size for size, old in zip(wanted, x.shape[2:])]
-    return per_dim(what, "output_size", sizes, n, 1)
+    found = per_dim(what, "output_size", sizes, n, 1)
+    if max(found) > MAX_SIZE:
+        raise ShapeError(
+            f"{what}: a dim may have up to {MAX_SIZE} elements, got output_size {output_size!r}"
+        )
+    if 0 in x.shape[2:]:
+        raise ShapeError(f"{what}: the input must have elements, got shape {x.shape}")
+    return found
 
 
 def _adaptive_avg_pool(
@@ -632,6 +639,9 @@ def _lp_pool(
 ) -> Tensor:
     what = f"lp_pool{n}d"
     x, without_batch = lift_images(input, what, n)
+    norm_type = plain(norm_type)
+    if isinstance(norm_type, bool) or not isinstance(norm_type, int | float):
+        raise ConfigError(f"{what}: norm_type must be a number, got {norm_type!r}")
     if math.isinf(norm_type):
         sign = 1.0 if norm_type > 0 else -1.0
         y, _ = pool_largest(n, pointwise.abs(x) * sign, kernel_size, stride, 0, 1, ceil_mode, False)

@@ -13,7 +13,7 @@ from hotloop.graph import views
 from hotloop.graph.build import Operand, lift, lift_float
 from hotloop.graph.eager import make_eager
 from hotloop.graph.value import Tensor
-from hotloop.nn.functional.bands import apply_band
+from hotloop.nn.functional.bands import MAX_SIZE, apply_band
 from hotloop.nn.functional.pooling import adaptive_mean
 
 __all__ = [
@@ -22,7 +22,6 @@ __all__ = [
 ]  # fmt: skip
 
 Row = dict[int, float]
-_MAX_SIZE = 2**24  # of a dim: each has a row of weights
 _DIMS = {"linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3}
 _MODES = ("nearest", "nearest-exact", "linear", "bilinear", "bicubic", "trilinear", "area")
 
@@ -88,7 +87,7 @@ def _antialias_rows(size: int, n: int, scale: float, cubic: bool) -> list[Row]:
 def _list(name: str, value: object, n: int) -> list[float]:
     given = plain(value)
     values = list(given) if isinstance(given, Sequence) else [given] * n
-    if len(values) != n or not all(isinstance(v, int | float) and v > 0 for v in values):
+    if len(values) != n or not all(isinstance(v, int | float) and 0 < v < math.inf for v in values):
         raise ConfigError(
             f"interpolate: {name} must be a number above 0 or {n} of them, got {value!r}"
         )
@@ -179,9 +178,9 @@ def interpolate(
     x = lift_float(input, "interpolate")
     _check_mode(x, mode, align_corners, antialias)
     sizes, factors = _find_sizes(x, size, scale_factor, recompute_scale_factor)
-    if max(sizes) > _MAX_SIZE:
+    if max(sizes) > MAX_SIZE:
         raise ShapeError(
-            f"interpolate: a dim may have up to {_MAX_SIZE} elements, got {max(sizes)} from input "
+            f"interpolate: a dim may have up to {MAX_SIZE} elements, got {max(sizes)} from input "
             f"of shape {x.shape}"
         )
     if mode == "area":

@@ -32,6 +32,22 @@ def per_dim(what: str, name: str, value: Sizes, n: int, least: int) -> tuple[int
     return sizes
 
 
+def sizes_of(what: str, name: str, value: Sequence[int]) -> tuple[int, ...]:
+    """``value`` as a tuple of integers.
+
+    Raises
+    ------
+    ConfigError
+        Names the function, the argument and its value.
+    """
+    given = plain(value)
+    is_list = hasattr(given, "__iter__") and not isinstance(given, str)
+    sizes = tuple(plain(size) for size in given) if is_list else (None,)
+    if not all(isinstance(size, int) and not isinstance(size, bool) for size in sizes):
+        raise ConfigError(f"{what}: {name} must be a sequence of integers, got {value!r}")
+    return sizes
+
+
 def lift_images(input: Operand, what: str, n: int, n_without: int = 1) -> tuple[Tensor, bool]:
     """The input with its batch dim, and whether it came without one.
 

@@ -175,8 +175,9 @@ class TrainingConfig:
         "auto", "64-true", "32-true", "tf32", "16-mixed", "bf16-mixed", or 64, 32, 16, "fp32",
         "fp16", "bf16".
     benchmark : bool
-        Whether a GPU's algorithms for matrix products are chosen by timing them before the first
-        step, with and without what follows a product (bias, relu, gelu) computed within it.
+        Whether a GPU's algorithms for matrix products and convolutions are chosen by timing them
+        before the first step, with and without what follows them (bias, relu, gelu, a residual)
+        computed within them.
     deterministic : bool
         Whether a GPU takes only algorithms that gave the same bits twice; a CPU always gives the
         same bits.
