@@ -122,9 +122,12 @@ def rates_of(slices: list[Slice]) -> list[float]:
 
 def measure(workload: Workload, options: argparse.Namespace, mkl_path: Path | None) -> Row:
     """One workload; of several numbers of threads PyTorch's best counts."""
-    slices, absent = compete(
-        list(sides_of(workload, options.threads, mkl_path)), options.rounds, options.seconds
-    )
+    sides = [
+        side
+        for side in sides_of(workload, options.threads, mkl_path)
+        if side.name.partition("/")[0] not in options.without
+    ]
+    slices, absent = compete(sides, options.rounds, options.seconds)
     if absent:
         raise RuntimeError("; ".join(absent.values()))
     rates = {name: rates_of(each) for name, each in slices.items()}
@@ -258,6 +261,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=0.5, help="of a slice")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--only", nargs="+", metavar="NAME")
+    parser.add_argument(
+        "--without", nargs="+", default=[], metavar="COLUMN", help="compiled, say: it takes minutes"
+    )
     parser.add_argument("--smoke", action="store_true", help="everything in miniature, on a GPU")
     parser.add_argument("--out", type=Path, help="default: benchmarks/results/DATE.json")
     options = parser.parse_args()

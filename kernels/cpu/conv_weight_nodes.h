@@ -76,9 +76,9 @@ static weight_state make_state(const hl_graph *graph, const hl_node *node)
                       .O = conv.O};
     s.n_taps = s.taps.n_taps;
     s.is_matrix = hl_taps_are_pixels(&s.taps);
-    s.is_packed = s.in > 0 && s.in % HL_GEMM_PANEL == 0 && !s.is_matrix;
     s.block = s.is_matrix ? 4 * BLOCK : BLOCK;
     divide(&s);
+    s.is_packed = s.in > 0 && s.in % HL_GEMM_PANEL == 0 && !s.is_matrix && !s.line;
     hl_gemm_tn_plan_make(s.out_each, s.taps_each * s.in, s.block, 1, &s.plan);
     s.zeros = take(&s.thread_bytes, (size_t)conv.C * sizeof(ELEMENT));
     s.pointers = take(&s.thread_bytes, (size_t)(s.taps_each * BLOCK) * sizeof(void *));

@@ -131,14 +131,13 @@ static void test_taps(void)
     }
 }
 
-static void test_bf16(void)
+/* In a set of instructions that has them. */
+static void test_bf16(const char *isa, bool has_isa)
 {
-    hl_os_cpu machine;
-    hl_device_options options = {.n_threads = 1, .isa = "avx512bf16"};
-    hl_os_cpu_read(&machine);
+    hl_device_options options = {.n_threads = 1, .isa = isa};
     if (strcmp(HL_CPU_TEXT(HL_ISA), "avx512") != 0) return;
-    if (!machine.avx512_bf16) {
-        CHECK_SKIP("the processor has no avx512_bf16");
+    if (!has_isa) {
+        CHECK_SKIP("the processor has no products of bfloat16 of this kind");
         return;
     }
     case_cpu->ops->destroy(case_cpu);
@@ -163,6 +162,8 @@ static void test_depthwise_bf16(void)
 
 int main(void)
 {
+    hl_os_cpu machine;
+    hl_os_cpu_read(&machine);
     case_open();
     test_taps();
     test_conv();
@@ -170,7 +171,8 @@ int main(void)
     test_pool();
     test_unfold();
     test_resample();
-    test_bf16();
+    test_bf16("avx512bf16", machine.avx512_bf16);
+    test_bf16("amx", machine.amx);
     case_close();
     return CHECK_DONE();
 }

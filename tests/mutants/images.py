@@ -41,15 +41,36 @@ _TAPS = [
         c("test_cpu_windows"),
     ),
     Mutant(
+        "neighbours-read-neighbours-whatever-the-stride",
+        _CPU + "taps.h",
+        "if (!taps->transposed) return stride;",
+        "if (!taps->transposed) return 1;",
+        c("test_cpu_windows"),
+    ),
+    Mutant(
         "lines-read-beside-the-image",
         _CPU + "taps.h",
-        "if (source && begin >= 0 && begin + kernel <= w->in[last]) {",
-        "if (source && begin >= 0) {",
+        "if (at < 0) return NULL;",
+        "if (at < 0) at = 0;",
         c("test_cpu_windows"),
     ),
 ]
 
 _CONV = [
+    Mutant(
+        "rows-near-an-edge-lie-evenly",
+        _CPU + "gemm_amx.c",
+        "first = from.is_even ? whole : 0;",
+        "first = whole;",
+        c("test_gemm"),
+    ),
+    Mutant(
+        "weight-gradients-pack-the-first-taps",
+        _CPU + "gemm_core.c",
+        "int64_t col = task->col + j,",
+        "int64_t col = j,",
+        c("test_cpu_windows"),
+    ),
     Mutant(
         "moments-of-a-block-begin-anew",
         _CPU + "moments.h",
@@ -137,8 +158,8 @@ _CONV = [
     Mutant(
         "pixels-are-neighbours-whatever-the-stride",
         _CPU + "taps.h",
-        "are_pixels &= w->in[d] == w->out[d] && w->stride[d] == 1 && w->before[d] == 0;",
-        "are_pixels &= w->in[d] == w->out[d];",
+        "w->in[d] == w->out[d] && w->stride[d] == 1 && w->before[d] == 0;",
+        "w->in[d] == w->out[d] && w->before[d] == 0;",
         c("test_cpu_windows"),
     ),
     Mutant(
