@@ -36,15 +36,15 @@ _TAPS = [
     Mutant(
         "lines-read-behind-the-row",
         _CPU + "taps.h",
-        "hl_cpu_min(w->kernel[last], w->in[last] - begin);",
-        "hl_cpu_min(w->kernel[last], w->in[last] - begin + 1);",
+        "hl_cpu_min(kernel, w->in[last] - begin);",
+        "hl_cpu_min(kernel, w->in[last] - begin + 1);",
         c("test_cpu_windows"),
     ),
     Mutant(
         "lines-read-beside-the-image",
         _CPU + "taps.h",
-        "is_padding |= at < 0 || at >= w->in[d];",
-        "is_padding |= at < 0;",
+        "if (source && begin >= 0 && begin + kernel <= w->in[last]) {",
+        "if (source && begin >= 0) {",
         c("test_cpu_windows"),
     ),
 ]
@@ -136,9 +136,9 @@ _CONV = [
     ),
     Mutant(
         "pixels-are-neighbours-whatever-the-stride",
-        _CPU + "conv_weight_nodes.h",
-        "conv.window.in[d] == conv.window.out[d] && conv.window.stride[d] == 1 &&",
-        "conv.window.in[d] == conv.window.out[d] &&",
+        _CPU + "taps.h",
+        "are_pixels &= w->in[d] == w->out[d] && w->stride[d] == 1 && w->before[d] == 0;",
+        "are_pixels &= w->in[d] == w->out[d];",
         c("test_cpu_windows"),
     ),
     Mutant(
