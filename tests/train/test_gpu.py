@@ -127,6 +127,22 @@ def test_options(gpu: _core.Device, fields: dict[str, Any]) -> None:
     check_close(train("gpu", **fields), train("cpu", **fields))
 
 
+def test_images_are_the_cpus(gpu: _core.Device) -> None:
+    """Convolutions that are dense, strided, in groups of some and of one channel, and products."""
+
+    def images() -> nn.Module:
+        convs = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, 2, padding=1, groups=8)
+        more = nn.Conv2d(8, 32, 1), nn.Conv2d(32, 32, 3, 2, groups=2)
+        layers = [layer for conv in (*convs, *more) for layer in (conv, nn.ReLU())]
+        return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 3))
+
+    x = np.random.default_rng(0).standard_normal((40, 3, 12, 12)).astype("float32")
+    data = hl.DataModule.from_arrays(x, np.arange(40) % 3, val=None, batch_size=BATCH)
+    config = quiet(max_epochs=EPOCHS, **SGD)
+    on_gpu, cpu = (Outcome(images(), data, config.replace(accelerator=a)) for a in ("gpu", "cpu"))
+    check_close(on_gpu, cpu)
+
+
 def test_validation_and_best_weights(gpu: _core.Device) -> None:
     """Early stopping stops in the same epoch, with the same best weights."""
     done = []
