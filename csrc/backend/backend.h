@@ -292,6 +292,14 @@ struct hl_device_ops {
     hl_status (*autotune_read)(hl_device *device, const char *text);
 };
 
+/* A library that chooses on the device, and may not be asked where there is only a description: it
+ * may stand where a plan has kernels whose names begin so, and take so much workspace. */
+typedef struct hl_unasked {
+    const char *kernel, *library; /* "cuda.matmul", "cuBLASLt" */
+    size_t bytes;
+} hl_unasked;
+enum { HL_UNASKED_MAX = 2 };
+
 /* First member of every backend's device. */
 struct hl_device {
     const hl_device_ops *ops;
@@ -310,8 +318,7 @@ struct hl_device {
     int64_t n_refusals;     /* atomic: how often a query began to refuse what it took (tune) */
     bool is_described;      /* there is no such device here: plans are predicted for it, and what
                                would do work is refused */
-    size_t unasked_bytes;   /* of such a device: the most that libraries which choose on the device,
-                               and were not asked, take of it beside what is predicted */
+    hl_unasked unasked[HL_UNASKED_MAX]; /* of such a device; kernel NULL: no more */
 };
 
 typedef struct hl_device_options {

@@ -367,11 +367,23 @@ static hl_status build_product(hl_graph *graph, const hl_attrs_conv *conv, bool 
     return hl_graph_add(graph, HL_OP_MATMUL, in, n_in, &attrs, out_id);
 }
 
+/* Are the windows the pixels as they lie? */
+static bool is_pixels(const hl_window *w)
+{
+    bool is_same = true;
+    for (int32_t d = 0; d < w->n; d++)
+        is_same = is_same && w->kernel[d] == 1 && w->stride[d] == 1 && w->before[d] == 0 &&
+                  w->in[d] == w->out[d];
+    return is_same;
+}
+
 static hl_status build_unfolded(hl_graph *graph, const conv_shapes *s, const hl_attrs_conv *conv,
                                 hl_id x, hl_id *out_id)
 {
     hl_attrs attrs = unfold_attrs(conv, &s->conv.window);
-    HL_TRY(hl_graph_add(graph, HL_OP_UNFOLD, &x, 1, &attrs, out_id));
+    *out_id = x;
+    if (!is_pixels(&s->conv.window))
+        HL_TRY(hl_graph_add(graph, HL_OP_UNFOLD, &x, 1, &attrs, out_id));
     return build_columns(graph, s, *out_id, out_id);
 }
 
@@ -394,19 +406,26 @@ static hl_status lower_forward(hl_graph *graph, const hl_node *node, hl_id *out_
     return hl_build_binary(graph, HL_OP_ADD, *out_value, in[2], out_value);
 }
 
-/* x = what the columns y weight add up to, in float32 or wider, + bias. */
+/* x = what the columns y weight add up to, in float32 or wider, + bias. Columns that are pixels add
+ * up to themselves. */
 static hl_status lower_transpose(hl_graph *graph, const hl_node *node, hl_id *out_value)
 {
     conv_shapes s = read_shapes(graph, node);
     hl_dtype dtype = hl_graph_dtype(graph, node->out);
+    hl_shape shape = *hl_graph_shape(graph, node->out);
     hl_attrs attrs = unfold_attrs(&node->attrs.conv, &s.conv.window);
+    bool adds_up = !is_pixels(&s.conv.window);
     hl_id in[2], bias = node->n_in == 3 ? node->in[2] : HL_NONE;
     attrs.unfold.size = node->attrs.conv.size;
     HL_TRY(build_rows(graph, &s, node->in[0], &in[0]));
     HL_TRY(build_weight(graph, &s, node->in[1], &in[1]));
-    HL_TRY(build_product(graph, &node->attrs.conv, false, false, true, in, 2, out_value));
+    HL_TRY(build_product(graph, &node->attrs.conv, false, false,
+                         adds_up || node->attrs.conv.float32_out, in, 2, out_value));
     HL_TRY(build_windows(graph, &s, *out_value, out_value));
-    HL_TRY(hl_graph_add(graph, HL_OP_FOLD, out_value, 1, &attrs, out_value));
+    if (adds_up)
+        HL_TRY(hl_graph_add(graph, HL_OP_FOLD, out_value, 1, &attrs, out_value));
+    else
+        HL_TRY(hl_build_reshape(graph, *out_value, &shape, out_value));
     if (bias != HL_NONE) {
         HL_TRY(hl_build_cast(graph, bias, hl_graph_dtype(graph, *out_value), &bias));
         HL_TRY(hl_build_binary(graph, HL_OP_ADD, *out_value, bias, out_value));

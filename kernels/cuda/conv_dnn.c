@@ -8,7 +8,7 @@
  *
  * Before the first launch one plan is chosen (tune.c). That also loads the library's kernels, which
  * a capture forbids. Where none will do, the convolution is refused from then on (refusals.h) and
- * hotloop's plan made again: without cuDNN a convolution is lowered to a product. */
+ * hotloop's plan made again, with hotloop's own kernels (conv.c). */
 #include <string.h>
 
 #include "kernels/cuda/calls.h"

@@ -35,13 +35,26 @@ hl_status hl_cuda_device_open(const hl_backend *build, int index, const hl_devic
 void hl_cuda_survey(const hl_backend *build, const hl_device_options *options, bool with_open,
                     hl_survey *out_survey);
 
-/* Lists of the families, hl_cuda_<family>_kernels, NULL-terminated. */
+/* Lists of the families, hl_cuda_<family>_kernels, NULL-terminated; of two that have an op the
+ * first is asked first. */
+/* clang-format off: one a line */
 #define HL_CUDA_FAMILIES(X)                                                                        \
     X(copy)                                                                                        \
     X(index)                                                                                       \
     X(random)                                                                                      \
     X(pointwise)                                                                                   \
-    X(softmax) X(loss) X(control) X(optim) X(norm) X(reduce) X(matmul) X(conv_dnn) X(window) X(resample)
+    X(softmax)                                                                                     \
+    X(loss)                                                                                        \
+    X(control)                                                                                     \
+    X(optim)                                                                                       \
+    X(norm)                                                                                        \
+    X(reduce)                                                                                      \
+    X(matmul)                                                                                      \
+    X(conv_dnn)                                                                                    \
+    X(conv)                                                                                        \
+    X(window)                                                                                      \
+    X(resample)
+/* clang-format on */
 #define HL_CUDA_LIST(family) extern const hl_kernel *const hl_cuda_##family##_kernels[];
 HL_CUDA_FAMILIES(HL_CUDA_LIST)
 #undef HL_CUDA_LIST

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "kernels/cuda/dnn_plans.h"
 #include "kernels/cuda/gpus.h"
 #include "kernels/cuda/internal.h"
 
@@ -143,7 +142,7 @@ hl_status hl_cudnn_describe(hl_device *device, const char *description, hl_reaso
 void hl_cudnn_stop(hl_cudnn *dnn)
 {
     if (!dnn) return;
-    hl_dnn_answers_drop(dnn);
+    while (dnn->n_kept) dnn->call.cudnnBackendDestroyDescriptor(dnn->kept[--dnn->n_kept]);
     if (dnn->handle) dnn->call.cudnnDestroy(dnn->handle);
     if (dnn->description) dnn->call.cudnnBackendDestroyDescriptor(dnn->description);
     dnn->handle = NULL;
@@ -157,6 +156,7 @@ void hl_cudnn_destroy(hl_cudnn *dnn)
     hl_refusals_deinit(&dnn->refusals);
     for (int64_t i = 0; i < dnn->n_answers; i++) hl_free(dnn->answers[i]);
     hl_free(dnn->answers);
+    hl_free(dnn->kept);
     hl_free(dnn);
 }
 

@@ -29,8 +29,10 @@ typedef struct hl_cudnn {
     int version;
     char why_not[HL_REASON_BYTES]; /* neither: the sentence */
     /* What the heuristics said of convolutions (dnn_plans.c), under the device's library lock. */
-    struct hl_dnn_answer **answers;
+    struct hl_dnn_answer **answers; /* freed with the library */
     int64_t n_answers, cap_answers;
+    cudnnBackendDescriptor_t *kept; /* of their plans: destroyed when it stops */
+    int64_t n_kept, cap_kept;
     hl_refusals refusals; /* under the same lock */
 } hl_cudnn;
 

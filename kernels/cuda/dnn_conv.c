@@ -104,8 +104,8 @@ static bool is_empty(const hl_conv *conv)
 
 /* A weight's gradient in float32 is asked for in the operands' type and widened: of engines that
  * store float32 there is one, for sm_90, and none before. It is summed in float32 all the same. */
-bool hl_dnn_conv_make(const hl_device *device, const hl_graph *graph, hl_node_id id,
-                      hl_dnn_conv *c, hl_reason *out_why_not)
+bool hl_dnn_conv_make(const hl_device *device, const hl_graph *graph, hl_node_id id, hl_dnn_conv *c,
+                      hl_reason *out_why_not)
 {
     const hl_node *node = &graph->nodes[id];
     const hl_attrs_conv *attrs = hl_conv_attrs(node);
@@ -165,8 +165,8 @@ static int write_dims(char *out_text, size_t bytes, const char *what, const int6
 {
     int at = snprintf(out_text, bytes, " %s ", what);
     for (int d = 0; d < n; d++)
-        at += snprintf(out_text + at, bytes - (size_t)at, "%s%lld", d ? "x" : "",
-                       (long long)dims[d]);
+        at +=
+            snprintf(out_text + at, bytes - (size_t)at, "%s%lld", d ? "x" : "", (long long)dims[d]);
     return at;
 }
 
@@ -181,8 +181,9 @@ hl_problem hl_dnn_conv_problem(hl_device *device, const hl_dnn_conv *c)
     const struct {
         const char *what;
         const int64_t *dims;
-    } dims[] = {{"x", w->in},           {"w", w->kernel},     {"y", w->out}, {"stride", w->stride},
-                {"dilation", w->dilation}, {"pad", w->before}, {"-", c->after}};
+    } dims[] = {{"x", w->in},          {"w", w->kernel},          {"y", w->out},
+                {"stride", w->stride}, {"dilation", w->dilation}, {"pad", w->before},
+                {"-", c->after}};
     int at = snprintf(text, bytes, "%s %s %s %s n %lld c %lld o %lld g %lld",
                       hl_op_get(c->op)->name, type_text(c->operand), type_text(c->result),
                       c->tf32 ? "tf32" : "f32", (long long)c->conv.N, (long long)c->conv.C,
@@ -293,30 +294,31 @@ typedef struct operation_row {
 
 static const operation_row *find_row(hl_op op)
 {
-    static const operation_row forward =
-        {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
-         {CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
-          CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y},
-         CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
-         CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
-         CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA,
-         {ROLE_X, ROLE_W, ROLE_Y}},
-        data = {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
-                {CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
-                 CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
-                 CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX},
-                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
-                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
-                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA,
-                {ROLE_Y, ROLE_W, ROLE_X}},
-        weight = {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
-                  {CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
-                   CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
-                   CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW},
-                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
-                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
-                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA,
-                  {ROLE_Y, ROLE_X, ROLE_W}};
+    static const operation_row forward = {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+                                          {CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+                                           CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+                                           CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y},
+                                          CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+                                          CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
+                                          CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA,
+                                          {ROLE_X, ROLE_W, ROLE_Y}},
+                               data = {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+                                       {CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
+                                        CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+                                        CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX},
+                                       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+                                       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+                                       CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA,
+                                       {ROLE_Y, ROLE_W, ROLE_X}},
+                               weight = {
+                                   CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+                                   {CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
+                                    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
+                                    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW},
+                                   CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+                                   CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+                                   CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA,
+                                   {ROLE_Y, ROLE_X, ROLE_W}};
     return op == HL_OP_CONV ? &forward : op == HL_OP_CONV_TRANSPOSE ? &data : &weight;
 }
 
@@ -340,8 +342,8 @@ static cudnnBackendDescriptor_t make_convolution(hl_cudnn_descs *descs, const hl
     const float one = 1, zero = 0;
     cudnnBackendDescriptor_t geometry = make_geometry(descs, c), operand[2];
     for (int i = 0; i < 2; i++)
-        operand[i] = make_role(descs, c, row->role[i], HL_DNN_FIRST + i, c->operand, c->align[i],
-                               false);
+        operand[i] =
+            make_role(descs, c, row->role[i], HL_DNN_FIRST + i, c->operand, c->align[i], false);
     cudnnBackendDescriptor_t op = hl_cudnn_desc_make(descs, row->type);
     hl_cudnn_desc_link(descs, op, row->geometry, geometry);
     for (int i = 0; i < 2; i++) hl_cudnn_desc_link(descs, op, row->tensor[i], operand[i]);

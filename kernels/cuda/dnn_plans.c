@@ -19,8 +19,6 @@
 #include "base/hash.h"
 #include "kernels/cuda/internal.h"
 
-/* Workspace: what transforms of large images and split sums of weight gradients may take. */
-enum { WORKSPACE = 64 << 20 };
 /* Of plans that the library compiles, half a second each and more. */
 enum { MAX_COMPILED = 2 };
 enum { MAX_CONFIGS = 24, MAX_KNOBS = 48, MAX_NOTES = 16 };
@@ -134,7 +132,7 @@ static void try_config(hl_cudnn_descs *descs, const hl_dnn_conv *conv, bool dete
     if (fits && descs->status == CUDNN_STATUS_SUCCESS) {
         make_plan(descs, config, &plan);
         name_plan(descs, engine, &plan);
-        fits = descs->status == CUDNN_STATUS_SUCCESS && plan.bytes <= WORKSPACE;
+        fits = descs->status == CUDNN_STATUS_SUCCESS && plan.bytes <= HL_DNN_WORKSPACE;
         if (fits) {
             hl_cudnn_desc_keep(descs, plan.desc);
             hl_cudnn_desc_keep(descs, config);
@@ -212,25 +210,53 @@ static struct hl_dnn_answer *find_answer(const hl_cudnn *dnn, const struct hl_dn
     return NULL;
 }
 
-/* With the device entered and its libraries' lock held. */
-static hl_status ask(hl_cudnn *dnn, const hl_dnn_conv *conv, struct hl_dnn_answer *answer)
+/* Whether another search would end in the same way: with plans, or without; a driver that fails may
+ * work again. */
+static bool is_final(const struct hl_dnn_answer *answer)
 {
-    hl_cudnn_descs descs = {.dnn = dnn};
+    return answer->plans.n > 0 || answer->status / 1000 != CUDNN_STATUS_EXECUTION_FAILED / 1000;
+}
+
+/* Room for one more answer and what its plans hold. */
+static hl_status make_room(hl_cudnn *dnn)
+{
     HL_TRY(hl_alloc_grow((void **)&dnn->answers, &dnn->cap_answers, dnn->n_answers + 1,
                          sizeof *dnn->answers));
+    return hl_alloc_grow((void **)&dnn->kept, &dnn->cap_kept, dnn->n_kept + 2 * HL_TUNED_ALGOS,
+                         sizeof *dnn->kept);
+}
+
+static void keep_answer(hl_cudnn *dnn, struct hl_dnn_answer *answer)
+{
+    for (int i = 0; i < answer->plans.n; i++) {
+        dnn->kept[dnn->n_kept++] = answer->plans.plan[i].desc;
+        dnn->kept[dnn->n_kept++] = answer->plans.plan[i].config;
+    }
+    dnn->answers[dnn->n_answers++] = answer;
+}
+
+/* With the device entered and its libraries' lock held. */
+static hl_status ask(hl_cudnn *dnn, const hl_dnn_conv *conv, struct hl_dnn_answer *answer,
+                     hl_reason *out_why_not)
+{
+    hl_cudnn_descs descs = {.dnn = dnn};
+    HL_TRY(make_room(dnn));
     search(&descs, conv, answer);
     hl_status status = must_stop(&descs) ? hl_cudnn_check(dnn, answer->status, "a search") : HL_OK;
     hl_cudnn_descs_drop(&descs, 0);
-    if (status == HL_OK)
-        dnn->answers[dnn->n_answers++] = answer;
-    else
+    if (status != HL_OK)
         drop_plans(dnn, &answer->plans);
+    else if (!is_final(answer))
+        status = hl_reason_set(out_why_not, "cuDNN does not plan it (%s)",
+                               dnn->call.cudnnGetErrorString(answer->status));
+    else
+        keep_answer(dnn, answer);
     return status;
 }
 
 static hl_status find_or_ask(hl_cudnn *dnn, const hl_dnn_conv *conv, const char *text,
                              bool deterministic, bool all, struct hl_dnn_answer **out_answer,
-                             bool *out_new)
+                             bool *out_new, hl_reason *out_why_not)
 {
     struct hl_dnn_answer like = {.hash = hl_hash_text(HL_HASH_START, text),
                                  .deterministic = deterministic,
@@ -242,7 +268,7 @@ static hl_status find_or_ask(hl_cudnn *dnn, const hl_dnn_conv *conv, const char 
     if (*out_answer) return HL_OK;
     HL_TRY(hl_alloc(sizeof *answer, (void **)&answer));
     *answer = like;
-    hl_status status = ask(dnn, conv, answer);
+    hl_status status = ask(dnn, conv, answer, out_why_not);
     if (status == HL_OK)
         *out_answer = answer;
     else
@@ -261,7 +287,8 @@ hl_status hl_dnn_plans_find(hl_device *base, const hl_dnn_conv *conv, bool deter
     *out_plans = NULL;
     HL_TRY(hl_cuda_enter(base));
     hl_mutex_lock(&device->library_lock);
-    hl_status status = find_or_ask(dnn, conv, problem.text, deterministic, all, &answer, &is_new);
+    hl_status status =
+        find_or_ask(dnn, conv, problem.text, deterministic, all, &answer, &is_new, out_why_not);
     hl_mutex_unlock(&device->library_lock);
     hl_cuda_leave(base);
     HL_TRY(status);
@@ -270,9 +297,4 @@ hl_status hl_dnn_plans_find(hl_device *base, const hl_dnn_conv *conv, bool deter
     if (answer->plans.n) return HL_OK;
     return hl_reason_set(out_why_not, "cuDNN has no plan for it (%s)",
                          dnn->call.cudnnGetErrorString(answer->status));
-}
-
-void hl_dnn_answers_drop(hl_cudnn *dnn)
-{
-    for (int64_t i = 0; i < dnn->n_answers; i++) drop_plans(dnn, &dnn->answers[i]->plans);
 }

@@ -6,6 +6,9 @@
 #include "kernels/cuda/dnn_conv.h"
 #include "kernels/cuda/tune.h"
 
+/* Workspace: what transforms of large images and split sums of weight gradients may take. */
+enum { HL_DNN_WORKSPACE = 64 << 20 };
+
 enum { HL_DNN_PLAN_NAME = 48 };
 typedef struct hl_dnn_plan {
     cudnnBackendDescriptor_t desc, config;
@@ -24,8 +27,5 @@ typedef struct hl_dnn_plans {
  * calls and lives as long as the device, since captures run what plans hold. */
 hl_status hl_dnn_plans_find(hl_device *device, const hl_dnn_conv *conv, bool deterministic,
                             bool all, const hl_dnn_plans **out_plans, hl_reason *out_why_not);
-/* Destroys the plans of all answers. */
-struct hl_cudnn;
-void hl_dnn_answers_drop(struct hl_cudnn *dnn);
 
 #endif

@@ -1,6 +1,6 @@
 /* The descriptions of GPUs and their driver: gpus.h has the idea.
  *
- * The driver has no state but which context is a thread's, as any driver has: all threads may use
+ * The driver has no state but which contexts are a thread's, as any driver has: all threads may use
  * it at once, and a forked child is refused by the device, as on a real one. A context is its GPU's
  * description; the other handles are names for nothing. */
 #include "kernels/cuda/gpus.h"
@@ -164,11 +164,12 @@ static CUresult get_attribute(int *value, CUdevice_attribute attribute, CUdevice
 
 /* ---- contexts -------------------------------------------------------------------------------- */
 
-/* A thread is in one device at a time, which calls within calls enter again. */
+/* Those that a thread is in: calls within calls enter again. */
+enum { MAX_CONTEXTS = 16 };
 static _Thread_local struct {
-    const hl_cuda_gpu *gpu;
-    int depth;
-} current;
+    CUcontext context[MAX_CONTEXTS];
+    int n;
+} entered;
 
 static CUresult retain_context(CUcontext *context, CUdevice device)
 {
@@ -184,26 +185,24 @@ static CUresult release_context(CUdevice device)
 
 static CUresult push_context(CUcontext context)
 {
-    const hl_cuda_gpu *gpu = (const hl_cuda_gpu *)(uintptr_t)context;
-    if (current.depth && current.gpu != gpu) return CUDA_ERROR_INVALID_CONTEXT;
-    current.gpu = gpu;
-    current.depth++;
+    if (entered.n == MAX_CONTEXTS) return CUDA_ERROR_NOT_SUPPORTED;
+    entered.context[entered.n++] = context;
     return CUDA_SUCCESS;
 }
 
 static CUresult pop_context(CUcontext *context)
 {
-    if (!current.depth) return CUDA_ERROR_INVALID_CONTEXT;
-    *context = (CUcontext)(uintptr_t)current.gpu;
-    current.depth--;
+    if (!entered.n) return CUDA_ERROR_INVALID_CONTEXT;
+    *context = entered.context[--entered.n];
     return CUDA_SUCCESS;
 }
 
 /* Nothing else is there: what a context takes of a real one, and other programs, is not known. */
 static CUresult get_memory(size_t *out_free, size_t *out_total)
 {
-    if (!current.depth) return CUDA_ERROR_INVALID_CONTEXT;
-    CUresult error = get_total(out_total, (CUdevice)(current.gpu - hl_cuda_gpus));
+    if (!entered.n) return CUDA_ERROR_INVALID_CONTEXT;
+    const hl_cuda_gpu *gpu = (const hl_cuda_gpu *)(uintptr_t)entered.context[entered.n - 1];
+    CUresult error = get_total(out_total, (CUdevice)(gpu - hl_cuda_gpus));
     *out_free = *out_total;
     return error;
 }

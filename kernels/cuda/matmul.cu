@@ -1,4 +1,8 @@
-/* Matrix products without a library: the plain kernels that stand last behind cuBLASLt's.
+/* Matrix products without a library, and convolutions as such: the plain kernels that stand last
+ * behind cuBLASLt's and cuDNN's.
+ *
+ * A tile loop asks its operands where elements lie: a matrix at strides, or one of windows that is
+ * not in memory (windows.h).
  *
  * c (batch,M,N) = a (batch,M,K) b (batch,K,N) + bias (N), relu if asked; any strides, so transposed
  * operands need no copy, and batches by layout, so that they broadcast; bias of any float type.
@@ -482,6 +486,65 @@ HL_DEVICE void multiply_alone(const hl_cuda_matmul_at &at, const hl_cuda_matrix_
 KERNELS(float, f32, F32_THREADS)
 KERNELS(hl_bf16, bf16, REDUCED_THREADS)
 KERNELS(hl_f16, f16, REDUCED_THREADS)
+
+/* ---- convolutions ---------------------------------------------------------------------------- */
+
+/* One group after another. */
+template <class T> HL_DEVICE void convolve(const hl_cuda_conv_params &p)
+{
+    typedef product<T, hl_windows<T>, strided<T>, laid_rows> group_product;
+    const hl_cuda_matrix_product &of = p.of;
+    for_tiles(of, p.groups, TILE, hl_block_x(), hl_blocks_x(),
+              [&](int64_t g, int64_t row, int64_t col) {
+                  const char *bias = (const char *)p.at.bias;
+                  int64_t bias_bytes = of.bias_dtype == HL_DTYPE_F32 ? 4 : 2;
+                  group_product one = {{(const T *)p.at.x + g * p.in, 0, of.M, of.K, p.windows},
+                                       {(const T *)p.at.w + g * of.K * of.N, of.K, of.N, of.N, 1},
+                                       bias ? bias + g * of.N * bias_bytes : NULL,
+                                       p.at.c,
+                                       NULL,
+                                       {p.first + g * of.N, p.rows},
+                                       of};
+                  multiply_tile(one, row, col);
+              });
+}
+
+/* One share after another, and of each the groups. */
+template <class T> HL_DEVICE void convolve_pixels(const hl_cuda_conv_weight_grad_params &p)
+{
+    typedef product<T, strided<T>, hl_windows<T>, even_rows> share_product;
+    const hl_cuda_matrix_product &of = p.of;
+    for_tiles(of, p.groups * p.shares, TILE, hl_block_x(), hl_blocks_x(),
+              [&](int64_t z, int64_t row, int64_t col) {
+                  int64_t g = z % p.groups, first = z / p.groups * of.K;
+                  int64_t n = p.windows.n_pixels - first;
+                  hl_cuda_matrix_product own = of;
+                  own.K = n < of.K ? n : of.K;
+                  const T *y = (const T *)p.at.y + first * of.a_k + g * of.M;
+                  share_product one = {
+                      {y, of.M, own.K, 1, of.a_k},
+                      {(const T *)p.at.x + g * p.in, first, own.K, of.N, p.windows},
+                      NULL,
+                      p.at.parts,
+                      NULL,
+                      {z * of.M * of.N, of.N},
+                      own};
+                  multiply_tile(one, row, col);
+              });
+}
+
+#define CONV_KERNELS(T, suffix, n_threads)                                                         \
+    HL_CUDA_ENTRY_OF(conv, suffix, n_threads, p)                                                   \
+    {                                                                                              \
+        convolve<T>(p);                                                                            \
+    }                                                                                              \
+    HL_CUDA_ENTRY_OF(conv_weight_grad, suffix, n_threads, p)                                       \
+    {                                                                                              \
+        convolve_pixels<T>(p);                                                                     \
+    }
+CONV_KERNELS(float, f32, F32_THREADS)
+CONV_KERNELS(hl_bf16, bf16, REDUCED_THREADS)
+CONV_KERNELS(hl_f16, f16, REDUCED_THREADS)
 
 /* ---- digests --------------------------------------------------------------------------------- */
 

@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/layout.h"
 #include "kernels/cuda/params.h"
+#include "kernels/cuda/windows.h"
 
 /* A block makes a tile of the result, of so many rows and columns. */
 enum {
@@ -61,6 +62,55 @@ typedef struct hl_cuda_matmul_list_params {
     int32_t first_block[HL_CUDA_PRODUCTS + 1];
     int32_t n;
 } hl_cuda_matmul_list_params;
+
+/* ---- convolutions: products with windows (windows.h) ----------------------------------------- */
+
+/* c = windows(x) w + bias, of each group: w (groups, taps, in, out), M pixels, N results, K taps
+ * and channels. A group's channels in x are `in`, in c and bias N. */
+typedef struct hl_cuda_conv_params {
+    struct {
+        HL_CUDA_AT(const void) x;
+        HL_CUDA_AT(const void) w;
+        HL_CUDA_AT(const void) bias;
+        HL_CUDA_AT(void) c;
+    } at;
+    hl_cuda_matrix_product of;
+    hl_cuda_windows windows;
+    int64_t groups, in;
+    int64_t first; /* element of c that the first pixel of the first group is */
+    hl_cuda_layout rows;
+} hl_cuda_conv_params;
+
+/* Parts (shares, groups, out, taps, in): y^T windows(x), of a share of the pixels each. M results,
+ * N taps and channels, K pixels of a share. */
+typedef struct hl_cuda_conv_weight_grad_params {
+    struct {
+        HL_CUDA_AT(const void) y;
+        HL_CUDA_AT(const void) x;
+        HL_CUDA_AT(float) parts;
+    } at;
+    hl_cuda_matrix_product of;
+    hl_cuda_windows windows;
+    int64_t groups, in, shares;
+} hl_cuda_conv_weight_grad_params;
+
+/* Where groups have few channels, a tile would be empty but for some columns: a thread an element.
+ * The same, but w (taps, in, groups, out) and parts (shares, taps, in, groups, out). */
+typedef hl_cuda_conv_params hl_cuda_conv_grouped_params;
+typedef hl_cuda_conv_weight_grad_params hl_cuda_conv_grouped_weight_grad_params;
+
+/* Element i of w is the sum of element weight(i) of all parts, of n elements each. */
+typedef struct hl_cuda_conv_merge_params {
+    struct {
+        HL_CUDA_AT(const float) parts;
+        HL_CUDA_AT(void) w;
+    } at;
+    hl_cuda_layout weight;
+    int64_t n, shares;
+    int32_t dtype;
+} hl_cuda_conv_merge_params;
+
+/* ---- digests --------------------------------------------------------------------------------- */
 
 /* A number from each thread, which says whether two runs left the same bits; n: words of src. */
 enum { HL_CUDA_DIGEST_BLOCKS = 64, HL_CUDA_DIGEST_THREADS = 128 };

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "kernels/cuda/dnn_plans.h"
 #include "kernels/cuda/fatbin.h"
 #include "kernels/cuda/internal.h"
 #include "kernels/cuda/lt_heuristics.h"
@@ -341,12 +342,14 @@ static hl_status find_description(hl_cuda_device *device, const char *name, int 
     return HL_OK;
 }
 
-/* How much of a library's workspace is not predicted: one for each stream that products run on. */
+/* Workspaces that are not predicted: one for each stream that products run on. */
 static void describe_device(hl_cuda_device *device)
 {
     if (!device->gpu) return;
-    device->base.is_described = true;
-    device->base.unasked_bytes = 2 * hl_lt_workspace_bytes(&device->base);
+    hl_device *base = &device->base;
+    base->is_described = true;
+    base->unasked[0] = (hl_unasked){"cuda.matmul", "cuBLASLt", 2 * hl_lt_workspace_bytes(base)};
+    base->unasked[1] = (hl_unasked){"cuda.conv", "cuDNN", 2 * HL_DNN_WORKSPACE};
 }
 
 hl_status hl_cuda_device_open(const hl_backend *base, int index, const hl_device_options *options,

@@ -175,9 +175,11 @@ class Device:
     def is_described(self) -> bool:
         """Whether there is no such device here: plans are predicted for it, nothing runs."""
     @property
-    def unasked_bytes(self) -> int:
-        """Of a described device: the most that libraries which choose on the device take beside
-        what is predicted.
+    def unasked(self) -> tuple[tuple[str, str, int], ...]:
+        """Of a described device: libraries that choose on the device.
+
+        Of each the kernels in whose place it may stand, by the beginning of their names, its name
+        and the bytes of workspace that it may take.
         """
     @property
     def ops(self) -> tuple[str, ...]: ...

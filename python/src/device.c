@@ -121,10 +121,19 @@ static PyObject *get_is_described(PyObject *self, void *unused)
     return PyBool_FromLong(device_of(self)->is_described);
 }
 
-static PyObject *get_unasked_bytes(PyObject *self, void *unused)
+static PyObject *get_unasked(PyObject *self, void *unused)
 {
     (void)unused;
-    return PyLong_FromSize_t(device_of(self)->unasked_bytes);
+    const hl_unasked *unasked = device_of(self)->unasked;
+    Py_ssize_t n = 0;
+    while (n < HL_UNASKED_MAX && unasked[n].kernel) n++;
+    PyObject *tuple = PyTuple_New(n);
+    for (Py_ssize_t i = 0; tuple && i < n; i++) {
+        PyObject *item = Py_BuildValue("(ssn)", unasked[i].kernel, unasked[i].library,
+                                       (Py_ssize_t)unasked[i].bytes);
+        if (!item || PyTuple_SetItem(tuple, i, item) < 0) Py_CLEAR(tuple);
+    }
+    return tuple;
 }
 
 /* Names of the ops that it has a kernel for, or those that it runs as other ops for lack of one. */
@@ -239,10 +248,9 @@ static PyGetSetDef members[] = {
     {"is_described", get_is_described, NULL,
      "Whether there is no such device here: plans are predicted for it, and nothing runs there.",
      NULL},
-    {"unasked_bytes", get_unasked_bytes, NULL,
-     "Of a described device: the most that libraries which choose on the device take beside what "
-     "is "
-     "predicted.",
+    {"unasked", get_unasked, NULL,
+     "Of a described device: libraries that choose on the device, each with the kernels in whose "
+     "place it may stand and the bytes of workspace that it may take.",
      NULL},
     {"ops", get_ops, NULL, "Names of the ops that it has a kernel for.", NULL},
     {"lowered_ops", get_lowered_ops, NULL,

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/kernel.h"
 #include "kernels/cpu/simd/math.h"
 #include "tests/c/check.h"
 #include "tests/c/dice.h"
@@ -24,11 +25,6 @@ enum { HEAD = 64 };
 static const hl_gemm_type *type = &hl_gemm_f32;
 static hl_dtype dtype = HL_DTYPE_F32;
 static int64_t n_terms = 1; /* of k in a word */
-
-static int64_t min64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
 
 /* ---- memory ---- */
 
@@ -150,7 +146,7 @@ static void run_ranges(const range *ranges, int count, int64_t m, matrix *c, boo
                 hl_gemm gemm = ranges[r].gemm;
                 void *scratch = make_scratch(hl_gemm_scratch_bytes(&gemm));
                 gemm.c = c->at, gemm.ldc = c->ld;
-                hl_gemm_run(&gemm, m1 > step ? m1 - step : 0, m1, n0, min64(n0 + columns, n),
+                hl_gemm_run(&gemm, m1 > step ? m1 - step : 0, m1, n0, hl_cpu_min(n0 + columns, n),
                             scratch);
                 free(scratch);
             }
@@ -483,7 +479,7 @@ static void check_chain(int64_t m, int64_t k, int64_t middle, int64_t n, int64_t
     first.gemm.epilogue.activation = HL_GEMM_RELU;
     run_chain(&first, &second, 0, m, &whole);
     for (int64_t row = 0; row < m; row += step)
-        run_chain(&first, &second, row, min64(step, m - row), &tiled);
+        run_chain(&first, &second, row, hl_cpu_min(step, m - row), &tiled);
     CHECK(memcmp(whole.at, tiled.at, whole.bytes) == 0);
     free_matrix(&a), free_matrix(&w), free_matrix(&u), free_matrix(&whole), free_matrix(&tiled);
     free_matrix(&packed_w), free_matrix(&packed_u);

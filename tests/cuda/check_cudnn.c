@@ -1,5 +1,5 @@
-/* Plans of the real cuDNN without a GPU: convolutions are read from standard input, a line each, and
- * planned for the GPU that a description says:
+/* Plans of the real cuDNN without a GPU: convolutions are read from standard input, a line each,
+ * and planned for the GPU that a description says:
  *
  *     check_cudnn DESCRIPTION.json ARCH STUB < convolutions
  *
@@ -62,7 +62,7 @@ static bool read_line(char *text, conv_line *l)
 
 static hl_dtype find_dtype(const char *name)
 {
-    return strcmp(name, "bf16") == 0 ? HL_DTYPE_BF16
+    return strcmp(name, "bf16") == 0  ? HL_DTYPE_BF16
            : strcmp(name, "f16") == 0 ? HL_DTYPE_F16
                                       : HL_DTYPE_F32;
 }

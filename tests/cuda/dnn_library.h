@@ -1,4 +1,5 @@
-/* The fake cuDNN as a test asks it: the calls of fake_cudnn.h in the library that a device loads. */
+/* The fake cuDNN as a test asks it: the calls of fake_cudnn.h in the library that a device loads.
+ */
 #ifndef HL_TESTS_CUDA_DNN_LIBRARY_H
 #define HL_TESTS_CUDA_DNN_LIBRARY_H
 

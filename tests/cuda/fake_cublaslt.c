@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/cublaslt_types.h"
 #include "tests/cuda/fake_hooks.h"
+#include "tests/cuda/fake_numbers.h"
 
 #define HL_CUBLASLT_CALL(result, name, params) result name params;
 #include "kernels/cuda/cublaslt.def"

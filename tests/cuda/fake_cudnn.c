@@ -1,9 +1,8 @@
 #include "tests/cuda/fake_cudnn.h"
 
-#include <math.h>
 #include <stdlib.h>
 
-#include "kernels/cuda/cudnn_types.h"
+#include "tests/cuda/fake_cudnn_job.h"
 #include "tests/cuda/fake_hooks.h"
 
 #define HL_CUDNN_CALL(result, name, params) result name params;
@@ -123,32 +122,7 @@ cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream)
     return CUDNN_STATUS_SUCCESS;
 }
 
-/* ---- what descriptors are -------------------------------------------------------------------- */
-
-enum { MAX_DIMS = 5, MAX_SPATIAL = 3, MAX_STEPS = 5, MAX_TENSORS = 8, X = 0, W, Y };
-
-typedef struct tensor {
-    int64_t id, align, dim[MAX_DIMS], stride[MAX_DIMS];
-    int64_t type, rank;
-    int64_t is_virtual;
-} tensor;
-
-typedef struct geometry {
-    int64_t n, before[MAX_SPATIAL], after[MAX_SPATIAL], stride[MAX_SPATIAL], dilation[MAX_SPATIAL];
-} geometry;
-
-/* A convolution, or (mode >= 0) a pointwise step on x; 64-bit members alone, so that it has no
- * holes. */
-typedef struct operation {
-    int64_t type, mode, reads;
-    geometry of;
-    tensor t[3]; /* x, w, y; of a step: x, what it reads beside, y */
-} operation;
-
-typedef struct problem {
-    int64_t n;
-    operation op[1 + MAX_STEPS];
-} problem;
+/* ---- what descriptors are ----------------------------------------------------------------- */
 
 typedef struct attribute {
     int name, type;
@@ -341,11 +315,6 @@ static const desc *read_link(const desc *d, int name, int type)
 
 /* ---- finalizing what describes a problem ----------------------------------------------------- */
 
-static size_t bytes_of(int64_t type)
-{
-    return type == CUDNN_DATA_FLOAT ? 4 : 2;
-}
-
 static cudnnStatus_t finalize_tensor(desc *d)
 {
     tensor *t = &d->as.tensor;
@@ -479,14 +448,6 @@ static cudnnStatus_t finalize_pointwise(desc *d)
             return complain("a step of other shapes");
     }
     return CUDNN_STATUS_SUCCESS;
-}
-
-/* Which of an operation's tensors is its result. */
-static int find_result(const operation *op)
-{
-    return op->type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR     ? X
-           : op->type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR ? W
-                                                                                        : Y;
 }
 
 /* A convolution, each further operation on the result of the one before; what lies between is
@@ -719,161 +680,6 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const opaque,
 
 /* ---- running --------------------------------------------------------------------------------- */
 
-typedef struct job {
-    problem p;
-    void *at[1 + MAX_STEPS][3]; /* of each operation's tensors; NULL: virtual */
-    void *workspace;
-    int64_t workspace_bytes;
-    int engine;
-    int64_t shift; /* of where sums are cut */
-} job;
-
-static float load(const void *p, int64_t type, int64_t i)
-{
-    if (type == CUDNN_DATA_BFLOAT16) return hl_bf16_to_f32(((const uint16_t *)p)[i]);
-    if (type == CUDNN_DATA_HALF) return hl_f16_to_f32(((const uint16_t *)p)[i]);
-    return ((const float *)p)[i];
-}
-
-static void store(void *p, int64_t type, int64_t i, float value)
-{
-    if (type == CUDNN_DATA_BFLOAT16)
-        ((uint16_t *)p)[i] = hl_f32_to_bf16(value);
-    else if (type == CUDNN_DATA_HALF)
-        ((uint16_t *)p)[i] = hl_f32_to_f16(value);
-    else
-        ((float *)p)[i] = value;
-}
-
-/* A place in a tensor by its coordinates; 1 wide dims have one for all. */
-static int64_t place(const tensor *t, const int64_t *at)
-{
-    int64_t i = 0;
-    for (int64_t d = 0; d < t->rank; d++) i += t->dim[d] == 1 ? 0 : at[d] * t->stride[d];
-    return i;
-}
-
-/* The next coordinates in row-major order of n dims; false: there are none. */
-static bool step_on(const int64_t *dims, int64_t n, int64_t *at)
-{
-    for (int64_t d = n - 1; d >= 0; d--) {
-        if (++at[d] < dims[d]) return true;
-        at[d] = 0;
-    }
-    return false;
-}
-
-typedef struct summing {
-    const job *job;
-    float part[2];
-    int64_t n, cut; /* terms so far; those before the cut are the second part's */
-} summing;
-
-static void add_product(summing *s, int a, const int64_t *at_a, int b, const int64_t *at_b)
-{
-    const operation *op = &s->job->p.op[0];
-    const tensor *ta = &op->t[a], *tb = &op->t[b];
-    float x = load(s->job->at[0][a], ta->type, place(ta, at_a)),
-          y = load(s->job->at[0][b], tb->type, place(tb, at_b));
-    if (engine_table[s->job->engine].notes & DOWN_CONVERT)
-        x = round_to_tf32(x), y = round_to_tf32(y);
-    s->part[s->n++ < s->cut] += x * y;
-}
-
-/* Where tap k of output o reads, all spatial dims; false: padding. */
-static bool find_input(const operation *op, const int64_t *o, const int64_t *k, int64_t *out_x)
-{
-    const geometry *g = &op->of;
-    for (int64_t d = 0; d < g->n; d++) {
-        out_x[d] = o[d] * g->stride[d] - g->before[d] + k[d] * g->dilation[d];
-        if (out_x[d] < 0 || out_x[d] >= op->t[X].dim[d + 2]) return false;
-    }
-    return true;
-}
-
-/* The output whose tap k reads this input. */
-static bool find_output(const operation *op, const int64_t *x, const int64_t *k, int64_t *out_o)
-{
-    const geometry *g = &op->of;
-    for (int64_t d = 0; d < g->n; d++) {
-        int64_t from = x[d] + g->before[d] - k[d] * g->dilation[d];
-        if (from < 0 || from % g->stride[d]) return false;
-        out_o[d] = from / g->stride[d];
-        if (out_o[d] >= op->t[Y].dim[d + 2]) return false;
-    }
-    return true;
-}
-
-/* Element `at` of the convolution's result. */
-static void sum_forward(summing *s, const operation *op, const int64_t *at)
-{
-    int64_t in = op->t[W].dim[1], out = op->t[Y].dim[1] / (op->t[X].dim[1] / in);
-    int64_t x[MAX_DIMS] = {at[0]}, w[MAX_DIMS] = {at[1]};
-    do
-        for (int64_t c = 0; c < in && find_input(op, at + 2, w + 2, x + 2); c++) {
-            w[1] = c, x[1] = at[1] / out * in + c;
-            add_product(s, X, x, W, w);
-        }
-    while (step_on(op->t[W].dim + 2, op->of.n, w + 2));
-}
-
-static void sum_data(summing *s, const operation *op, const int64_t *at)
-{
-    int64_t in = op->t[W].dim[1], out = op->t[Y].dim[1] / (op->t[X].dim[1] / in);
-    int64_t y[MAX_DIMS] = {at[0]}, w[MAX_DIMS] = {0, at[1] % in};
-    do
-        for (int64_t c = 0; c < out && find_output(op, at + 2, w + 2, y + 2); c++) {
-            w[0] = y[1] = at[1] / in * out + c;
-            add_product(s, Y, y, W, w);
-        }
-    while (step_on(op->t[W].dim + 2, op->of.n, w + 2));
-}
-
-static void sum_weight(summing *s, const operation *op, const int64_t *at)
-{
-    int64_t in = op->t[W].dim[1], out = op->t[Y].dim[1] / (op->t[X].dim[1] / in);
-    int64_t y[MAX_DIMS] = {0, at[0]}, x[MAX_DIMS] = {0, at[0] / out * in + at[1]};
-    for (int64_t n = 0; n < op->t[Y].dim[0]; n++) {
-        x[0] = y[0] = n;
-        do
-            if (find_input(op, y + 2, at + 2, x + 2)) add_product(s, Y, y, X, x);
-        while (step_on(op->t[Y].dim + 2, op->of.n, y + 2));
-    }
-}
-
-static float apply_step(const job *j, int64_t i, const int64_t *at, float value)
-{
-    const operation *op = &j->p.op[i];
-    float b = op->reads ? load(j->at[i][W], op->t[W].type, place(&op->t[W], at)) : 0;
-    if (op->mode == CUDNN_POINTWISE_ADD) return value + b;
-    if (op->mode == CUDNN_POINTWISE_MUL) return value * b;
-    if (isnan(value)) return config.drops_nan ? 0 : value;
-    return value > 0 ? value : 0;
-}
-
-static const char *run_job(void *context)
-{
-    const job *j = context;
-    const operation *op = &j->p.op[0], *last = &j->p.op[j->p.n - 1];
-    const tensor *result = &last->t[find_result(last)];
-    void *to = j->at[j->p.n - 1][find_result(last)];
-    int64_t at[MAX_DIMS] = {0};
-    if (j->workspace_bytes) memset(j->workspace, 0xFF, (size_t)j->workspace_bytes);
-    do {
-        summing s = {.job = j, .cut = 1 + (j->engine + j->shift) % 7};
-        if (find_result(op) == Y)
-            sum_forward(&s, op, at);
-        else if (find_result(op) == X)
-            sum_data(&s, op, at);
-        else
-            sum_weight(&s, op, at);
-        float value = s.part[0] + s.part[1];
-        for (int64_t i = 1; i < j->p.n; i++) value = apply_step(j, i, at, value);
-        store(to, result->type, place(result, at), value);
-    } while (step_on(result->dim, result->rank, at));
-    return NULL;
-}
-
 /* Where each tensor lies, by the variant pack. */
 static cudnnStatus_t find_tensor(const tensor *t, const desc *pack, void **out_at)
 {
@@ -931,7 +737,8 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
     if (!driver.has_context()) return complain("a run without a context");
     if (!plan || !plan->is_final || !pack || !pack->is_final)
         return complain("a run of what is not finalized");
-    job j = {.p = plan->as.graph, .engine = plan->engine};
+    job j = {.p = plan->as.graph, .engine = plan->engine, .drops_nan = config.drops_nan};
+    j.is_rounded = engine_table[j.engine].notes & DOWN_CONVERT;
     cudnnStatus_t status = load_engine(j.engine, handle->stream);
     if (status == CUDNN_STATUS_SUCCESS) status = find_memory(&j, pack);
     if (status == CUDNN_STATUS_SUCCESS) status = find_workspace(&j, pack);
@@ -942,6 +749,7 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
     if (config.varying >> j.engine & 1) j.shift = ++n_varied;
     double ms = config.ms[j.engine] > 0 ? config.ms[j.engine] : engine_table[j.engine].ms;
     if (j.p.n > 1) ms += config.step_ms;
-    return driver.submit(handle->stream, ms, run_job, &j, sizeof j) ? CUDNN_STATUS_EXECUTION_FAILED
-                                                                    : CUDNN_STATUS_SUCCESS;
+    return driver.submit(handle->stream, ms, hl_fake_dnn_run, &j, sizeof j)
+               ? CUDNN_STATUS_EXECUTION_FAILED
+               : CUDNN_STATUS_SUCCESS;
 }

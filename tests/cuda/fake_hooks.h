@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/half.h"
 #include "tests/cuda/fake_driver.h"
 
 static struct {
@@ -50,16 +49,6 @@ static inline bool must_fail(void)
     failure.seen++;
     return failure.at &&
            (failure.seen == failure.at || (failure.sticky && failure.seen > failure.at));
-}
-
-/* An operand as TF32 has it: 10 bits of the mantissa. */
-static inline float round_to_tf32(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, 4);
-    bits = (bits + 0xFFF + (bits >> 13 & 1)) & ~0x1FFFu;
-    memcpy(&value, &bits, 4);
-    return value;
 }
 
 #endif

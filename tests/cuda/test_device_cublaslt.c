@@ -348,7 +348,7 @@ static void test_no_nodes(void)
         hl_type third;
     } rows[] = {
         {GELU_GRAD, 2, {HL_DTYPE_F32, {0}}},       {GELU_GRAD, 3, {HL_DTYPE_BF16, {2, {M, N}}}},
-        {GELU_GRAD, 3, {HL_DTYPE_F32, {1, {N}}}},  {GELU_GRAD_SUM, 3, {HL_DTYPE_F32, {2, {M, 8}}}},
+        {GELU_GRAD, 3, {HL_DTYPE_F32, {1, {M}}}},  {GELU_GRAD_SUM, 3, {HL_DTYPE_F32, {2, {M, 8}}}},
         {MASKED, 3, {HL_DTYPE_BOOL, {2, {M, N}}}}, {MASKED_SUM, 3, {HL_DTYPE_F32, {2, {M, N}}}},
         {GELU, 3, {HL_DTYPE_F32, {1, {M}}}},       {GELU_BOTH, 3, {HL_DTYPE_F32, {2, {M, N}}}},
         {"tanh(x)", 2, {HL_DTYPE_F32, {0}}},       {"relu(x), x", 2, {HL_DTYPE_F32, {0}}},

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "kernels/cuda/cublaslt.h"
+#include "kernels/cuda/cudnn.h"
 #include "kernels/cuda/gpus.h"
 #include "tests/c/train.h"
 #include "tests/cuda/fake_device.h"
@@ -50,7 +51,7 @@ static void test_properties(void)
 {
     static const struct {
         int arch, n_multiprocessors;
-        size_t shared_bytes, total_bytes, unasked_bytes;
+        size_t shared_bytes, total_bytes, unasked_bytes; /* of cuBLASLt */
         hl_dtype reduced;
     } want[] = {{75, 40, 65536, 15655829504, 16 << 20, HL_DTYPE_F16},
                 {80, 108, 166912, 85094825984, 16 << 20, HL_DTYPE_BF16},
@@ -65,7 +66,8 @@ static void test_properties(void)
         CHECK_INT(facts->n_multiprocessors, want[i].n_multiprocessors);
         CHECK_INT(facts->shared_bytes_block, want[i].shared_bytes);
         CHECK_INT(device->reduced_dtype, want[i].reduced);
-        CHECK_INT(device->unasked_bytes, want[i].unasked_bytes);
+        CHECK_INT(device->unasked[0].bytes, want[i].unasked_bytes);
+        CHECK_INT(device->unasked[1].bytes, 128 << 20);
         CHECK(device->is_described);
         CHECK_OK(device->ops->memory_read(device, &memory));
         CHECK_INT(memory.total_bytes, want[i].total_bytes);
@@ -121,9 +123,31 @@ static void test_nothing_runs(void)
     hl_reason why_not = {""};
     CHECK_INT(hl_cublaslt_get(device, &lt, &why_not), HL_ERROR_CONFIG);
     CHECK(strstr(why_not.text, "cuBLASLt chooses on the GPU, got a description") != NULL);
+    const hl_cudnn *dnn;
+    CHECK_INT(hl_cudnn_get(device, &dnn, &why_not), HL_ERROR_CONFIG);
     ops->event_destroy(device, event);
     ops->stream_destroy(device, stream);
     ops->destroy(device);
+}
+
+/* A thread that enters again is in until it has left as often. */
+static void test_contexts(void)
+{
+    hl_device *device = open_gpu(hl_cuda_gpus), *other = open_gpu(hl_cuda_gpus + 1);
+    const hl_cuda_driver *driver = hl_cuda_device_driver(device);
+    size_t n_free, total;
+    check_case("contexts");
+    CHECK_OK(hl_cuda_enter(device));
+    CHECK_OK(hl_cuda_enter(other));
+    CHECK_INT(driver->cuMemGetInfo(&n_free, &total), CUDA_SUCCESS);
+    CHECK_INT(total, hl_cuda_gpu_number(hl_cuda_gpus + 1, "totalGlobalMem"));
+    hl_cuda_leave(other);
+    CHECK_INT(driver->cuMemGetInfo(&n_free, &total), CUDA_SUCCESS);
+    CHECK_INT(total, hl_cuda_gpu_number(hl_cuda_gpus, "totalGlobalMem"));
+    hl_cuda_leave(device);
+    CHECK_INT(driver->cuMemGetInfo(&n_free, &total), CUDA_ERROR_INVALID_CONTEXT);
+    device->ops->destroy(device);
+    other->ops->destroy(other);
 }
 
 /* A build without kernels, and one of any toolkit, predicts as well. */
@@ -276,10 +300,12 @@ static void test_memory_fails(void)
 int main(void)
 {
     setenv("HOTLOOP_CUBLASLT_PATH", "none", 1);
+    setenv("HOTLOOP_CUDNN_PATH", "none", 1);
     hl_fake_reset(NULL);
     test_names();
     test_properties();
     test_nothing_runs();
+    test_contexts();
     test_builds();
     test_predictions(false);
     test_predictions(true);

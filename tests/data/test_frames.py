@@ -163,6 +163,29 @@ def test_all_columns_with_missing_values_are_named(make) -> None:
         )
 
 
+class Columns(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(2, 1)
+
+    def forward(self, x):
+        return self.head(hl.stack([x["age"], x["size"]], dim=1))
+
+
+def test_a_model_of_a_dict_takes_the_columns_of_a_frame(make, tmp_path) -> None:
+    columns = {name: COLUMNS[name] for name in ("age", "size")}
+    data = hl.DataModule.from_arrays(columns, COLUMNS["price"], standardize=True)
+    result = hl.train(Columns(), data, quiet(max_epochs=1))
+    result.save(tmp_path / "m.safetensors")
+    for model in (result, hl.load(tmp_path / "m.safetensors")):
+        want = hl.predict(model, columns)
+        np.testing.assert_array_equal(
+            hl.predict(model, make(dict(reversed(COLUMNS.items())))), want
+        )
+        with pytest.raises(hl.DataError, match="got none for 'size'"):
+            hl.predict(model, make(COLUMNS)[["age", "price"]])
+
+
 @pytest.mark.parametrize("value", [COLUMNS, np.ones((3, 2)), None, "data.csv"])
 def test_what_is_no_frame(value) -> None:
     with pytest.raises(hl.DataError, match="frame: a data frame is needed, got"):

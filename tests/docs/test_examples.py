@@ -2,7 +2,8 @@
 
 An example stands as a reader would copy it, after `import hotloop as hl`, `from hotloop import nn`
 and `import numpy as np`. The blocks of a page run in order and share their names, in a folder that
-is empty at first. A block of pandas, which is no dependency, is left out where there is none.
+is empty at first, and warn of nothing. A block of pandas, which is no dependency, is left out where
+there is none.
 """
 
 from __future__ import annotations
@@ -64,6 +65,9 @@ def docstrings() -> list[doctest.DocTest]:
 
 DOCSTRINGS = docstrings()
 EXAMPLES = [test for test in DOCSTRINGS if test.examples]
+
+
+pytestmark = pytest.mark.filterwarnings("error")
 
 
 @pytest.fixture(autouse=True)

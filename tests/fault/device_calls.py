@@ -1,4 +1,4 @@
-"""Every call of the driver, of cuBLASLt, cuDNN and NVRTC that a public entry makes fails, in a process
+"""Every call of the driver, cuBLASLt, cuDNN and NVRTC that a public entry makes fails, in a process
 of its own over the emulated driver and libraries: ``device_calls.py MOST [ENTRY ...]``.
 
 An entry runs from a closed device to its result. For the k-th call of a library, k by k:

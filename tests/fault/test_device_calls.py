@@ -1,5 +1,5 @@
-"""Every call of the driver, of cuBLASLt, cuDNN and NVRTC fails, for every public entry that uses a GPU:
-once, until it is mended, and for good, the device being lost. See device_calls.py.
+"""Every call of the driver, cuBLASLt, cuDNN and NVRTC fails, for every public entry that uses a
+GPU: once, until it is mended, and for good, the device being lost. See device_calls.py.
 
 The fast tier takes a few calls of each kind, the long one more, HOTLOOP_PROOF three times as many;
 `python device_calls.py 0` takes all, which is hours.
@@ -16,7 +16,10 @@ from hotloop import _core
 from needs import NO_KERNELS
 
 SCRIPT = Path(__file__).with_name("device_calls.py")
-ENTRIES = ("train", "train_fed", "train_net", "step", "evaluate", "predict", "save", "load", "plan", "devices")
+ENTRIES = (
+    *("train", "train_fed", "train_net", "step", "evaluate"),
+    *("predict", "save", "load", "plan", "devices"),
+)
 
 pytestmark = pytest.mark.skipif(not _core.build_info()["cuda"], reason=NO_KERNELS)
 

@@ -3,9 +3,10 @@
     python -m gpu.described
 
 A tabular net and two of images at three batch sizes, in float32 and in the 16 bits that the GPU is
-fast in. Where HOTLOOP_CUBLASLT_PATH is "none" the two must be the same, byte for byte and kernel
-for kernel; with cuBLASLt, which a description cannot ask, the peak for the description must be no
-less. A GPU of another model than those that are described is said to be one.
+fast in. Where HOTLOOP_CUBLASLT_PATH is "none", as HOTLOOP_CUDNN_PATH is then, the two must be the
+same, byte for byte and kernel for kernel; with the libraries, which a description cannot ask, the
+peak for the description must be no less. A GPU of another model than those that are described is
+said to be one.
 """
 
 from __future__ import annotations

@@ -138,6 +138,7 @@ def test_the_first_part_ends_in_three_minutes(toolkit: Path) -> None:
         "in another process",
         "kernels",
         "products",
+        "convolutions",
         "captures",
     ]
     assert part.commands["memcheck"][:3] == [str(tool), "--tool", "memcheck"]

@@ -82,6 +82,21 @@ def test_channels_and_classes() -> None:
         models.resnet_cifar(depth=18)
 
 
+@pytest.mark.parametrize("name", models.__all__)
+def test_other_channels_and_classes(name: str) -> None:
+    """Each takes both; all else has the shapes that it had."""
+    model = getattr(models, name)(num_classes=7, in_channels=5)
+    runtime = Runtime(model, _core.Device("null"))
+    with Trace(_core.Graph(), runtime.layout.leaf_for) as trace:
+        output = model(trace.input("x", "float32", (2, 5, 64, 64)))
+    assert output.shape == ((2, 7, 64, 64) if name == "unet" else (2, 7))
+    usual = dict(getattr(models, name)().named_parameters())
+    changed = {k for k, p in model.named_parameters() if p.shape != usual[k].shape}
+    first, *_ = usual
+    last = list(usual)[-2:]  # weight and bias of the classes
+    assert changed == {first, *last}
+
+
 def test_odd_sizes() -> None:
     """U-Net gives a class for each pixel of an image of any size."""
     assert models.unet()(images(1, 37)).shape == (1, 2, 37, 37)

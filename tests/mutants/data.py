@@ -45,8 +45,8 @@ MUTANTS = [
     Mutant(
         "classes-of-validation-are-numbered-anew",
         _DATA + "targets.py",
-        "ids, classes = table[ids], like.classes",
-        "ids, classes = ids, like.classes",
+        "ids[counts], classes = table[ids[counts]], like.classes",
+        "classes = like.classes",
         python(_TESTS + "test_string_classes_are_numbered_in_sorted_order"),
     ),
     Mutant(
@@ -59,8 +59,8 @@ MUTANTS = [
     Mutant(
         "classes-are-counted-in-all-rows",
         _MODULE,
-        "(ids if rows is None else ids[rows])",
-        "ids",
+        'blocks(field, rows, "counting the classes of")',
+        'blocks(field, None, "counting the classes of")',
         python(_TESTS + "test_as_text"),
     ),
     Mutant(

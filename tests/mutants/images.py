@@ -292,7 +292,7 @@ _CORE = [
         _OPS + "conv.c",
         "return hl_build_binary(graph, HL_OP_ADD, *out_value, in[2], out_value);",
         "return HL_OK;",
-        python("tests/ops/test_conv_bf16.py::test_of_bfloat16"),
+        python("tests/ops/test_conv_16.py::test_of_bfloat16"),
     ),
     Mutant(
         "channels-of-a-group-are-not-checked",

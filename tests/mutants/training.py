@@ -64,7 +64,7 @@ _LOSS = [
     Mutant(
         "ctrl-c-while-data-is-checked-goes-on",
         _TRAINING + "run/watch.py",
-        "if self._interrupts.asked:",
+        "if self.is_over:",
         "if False:",
         python(_TESTS + "checking.py::test_ctrl_c_stops_the_look_at_once"),
     ),

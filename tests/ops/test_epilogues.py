@@ -167,15 +167,15 @@ def test_ends_are_part_of_the_convolution(s: Shape, transposed: bool, isa: str) 
         np.testing.assert_array_equal(got[0], want[0], err_msg=name)
 
 
-@pytest.mark.skipif(
-    _core.Device("cpu").reduced_dtype != "bfloat16", reason="the processor has no bfloat16"
-)
+@pytest.mark.parametrize("isa", ["avx512bf16", "amx"])
 @pytest.mark.parametrize("s", CONVOLUTIONS, ids=lambda s: s.name)
-def test_ends_of_convolutions_in_bfloat16(s: Shape) -> None:
+def test_ends_of_convolutions_in_bfloat16(s: Shape, isa: str) -> None:
+    if isa not in _core.cpu_info()["isa"]:
+        pytest.skip(f"needs a processor with {isa}")
     for name, end in ENDS.items():
         build = convolution(s, False, end, bias=False)
-        want, _ = run(build, operands(s, False), False, dtype="bfloat16")
-        got, text = run(build, operands(s, False), True, dtype="bfloat16")
+        want, _ = run(build, operands(s, False), False, isa, dtype="bfloat16")
+        got, text = run(build, operands(s, False), True, isa, dtype="bfloat16")
         assert "{" in text.split("conv", 1)[1], name
         np.testing.assert_array_equal(got[0], want[0], err_msg=name)
 

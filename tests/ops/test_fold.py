@@ -186,10 +186,12 @@ def trained(g: Leaves, x: int) -> int:
     ],
     ids=lambda v: getattr(v, "__name__", ""),
 )
-def test_stays_apart_and_right(build: Build, shape: tuple[int, ...]) -> None:
-    want, apart = run(build, shape, False)
-    got, text = run(build, shape, True)
+@pytest.mark.parametrize("device", ["cpu", "ref"])
+def test_stays_apart_and_right(build: Build, shape: tuple[int, ...], device: str) -> None:
+    want, apart = run(build, shape, False, device)
+    got, text = run(build, shape, True, device)
     assert len(micro(text)) > 1
+    assert device == "cpu" or len(micro(text)) == len(micro(apart))
     assert count_products(text) == count_products(apart)
     np.testing.assert_array_equal(got, want)
 
@@ -277,6 +279,7 @@ def test_frozen_norms_in_training_end_their_convolutions() -> None:
     )  # fmt: skip
     x = np.random.default_rng(0).standard_normal((8, 3, 16, 16)).astype("float32")
     data = hl.DataModule.from_arrays(x, np.arange(8) % 2, batch_size=4, val=0)
-    text = hl.plan(model, data, precision="32-true").text
+    text = hl.plan(model, data, precision="32-true", accelerator="cpu").text
     assert text.count("{relu(add(mul(x, columns(y)), columns(z)))}") == 2
-    assert math.isfinite(hl.train(model, data, max_epochs=1).history["loss"][0])
+    result = hl.train(model, data, max_epochs=1, accelerator="cpu")
+    assert math.isfinite(result.history["loss"][0])

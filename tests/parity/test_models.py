@@ -23,16 +23,26 @@ OF_TORCHVISION = [
 OF_TIMM = [("convnext_tiny", 64), ("convnext_small", 64), ("convnext_base", 64)]
 
 
+OF_FILES: list[tuple[str, int, dict[str, Any]]] = [
+    ("resnet_cifar", 32, {}), ("resnet_cifar", 32, {"depth": 8, "num_classes": 3}),
+    ("unet", 37, {}), ("unet", 32, {"bilinear": True, "num_classes": 3}),
+]  # fmt: skip
+
+
 def twin_of(name: str, **options: Any) -> Any:
+    if name in ("resnet_cifar", "unet"):
+        return (zoo.make_cifar if name == "resnet_cifar" else zoo.make_unet)(**options)
     if name.startswith("convnext"):
         return zoo.take_timm().create_model(name, **options)
     return getattr(zoo.take_torchvision().models, name)(**options)
 
 
-@pytest.mark.parametrize(("name", "side"), OF_TORCHVISION + OF_TIMM)
-def test_logits(name: str, side: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "side", "options"), [*((*one, {}) for one in OF_TORCHVISION + OF_TIMM), *OF_FILES]
+)
+def test_logits(name: str, side: int, options: dict[str, Any]) -> None:
     """In evaluation, from weights that give logits of the size of 1."""
-    model, twin = getattr(models, name)(), twin_of(name).eval()
+    model, twin = getattr(models, name)(**options), twin_of(name, **options).eval()
     state = zoo.random_state(twin)
     assert list(model.state_dict()) == list(state)
     twin.load_state_dict({k: torch.from_numpy(v) for k, v in state.items()})

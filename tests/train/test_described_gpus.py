@@ -75,6 +75,7 @@ def compare(fake: Path, gpu: str, nvrtc: str, *names: str) -> list[str]:
     env |= {
         "HOTLOOP_CUDA_PATH": str(fake),
         "HOTLOOP_CUBLASLT_PATH": "none",
+        "HOTLOOP_CUDNN_PATH": "none",
         "HOTLOOP_NVRTC_PATH": nvrtc,
         "HL_FAKE": f"arch={arch},multiprocessors={multiprocessors},"
         f"memory={described['total_bytes']}",
@@ -118,19 +119,29 @@ def test_summary(gpu: str) -> None:
     assert lines[0].endswith(", by its description")
     assert lines[3].startswith("peak: ")
     assert lines[3].endswith("data and best weights: fits")
-    assert "cuBLASLt in their place may take" in lines[4]
+    assert "hotloop's own kernels where cuBLASLt would choose" in lines[4]
     assert "cuda.matmul" in report.text
     memory = described.memory()
     assert memory is not None
     assert report.total_bytes == memory["total_bytes"]
     info = report.info
-    assert info["unasked_bytes"] == described.unasked_bytes > 0
+    assert ("cuda.matmul", "cuBLASLt", info["unasked_bytes"]) in described.unasked
     assert info["data_bytes"] == X.nbytes + Y.nbytes
     parts = ("arena", "slot", "const", "store", "data", "best", "unasked")
     assert report.peak_bytes == sum(info[f"{part}_bytes"] for part in parts)
     dtype = "float16" if gpu == "T4" else "bfloat16"
     assert dtype in report.text
     assert make_report(device=gpu, precision="32-true").text.count(dtype) == 0
+
+
+def test_convolutions_are_assumed_to_be_cudnns() -> None:
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, 2))
+    x = np.zeros((8, 3, 8, 8), np.float32)
+    report = hl.plan(net, (x, np.arange(8) % 2), quiet(), device="T4")
+    assert "hotloop's own kernels where cuBLASLt and cuDNN would choose" in str(report)
+    assert report.info["unasked_bytes"] == max(
+        n for *_, n in _core.Device("cuda", gpu="T4").unasked
+    )
 
 
 def test_this_machine_has_no_such_lines() -> None:

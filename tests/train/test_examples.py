@@ -1,4 +1,4 @@
-"""Every example, and the first code in README.md, runs as it stands."""
+"""Every example, and the first code in README.md, runs as it stands and warns of nothing."""
 
 import os
 import re
@@ -17,8 +17,9 @@ EXAMPLES = sorted(set((ROOT / "examples").glob("*.py")) - {PHOTOGRAPHS})
 def run(code: list[str], folder: Path) -> str:
     """Output of a script that must end well; it runs in an empty folder."""
     done = subprocess.run(
-        [sys.executable, *code], cwd=folder, capture_output=True, text=True, timeout=120
-    )
+        [sys.executable, "-W", "error", *code],
+        cwd=folder, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -78,6 +78,10 @@ def test_after_a_loop_of_ones_own_a_model_knows_its_data(tmp_path) -> None:
     np.testing.assert_array_equal(hl.predict(loaded, X * 100, labels=True), labels)
 
 
+MASK = np.zeros((len(X), 4, 4), np.uint8)
+MASK[:, 1, 2] = 255
+
+
 class NoReturn(nn.Module):
     def __init__(self):
         super().__init__()
@@ -138,6 +142,16 @@ def train(model, y=Y, x=X, **fields):
             "exclude each other",
         ),
         (lambda: mlp().load_state_dict("m.pt"), hl.ConfigError, r"hl.read_weights\(path\)"),
+        (
+            lambda: train(mlp(), x=[X, X]),
+            hl.DataError,
+            r"y: must have one entry per row of X, which has 2, got .*; several inputs are a tuple",
+        ),
+        (
+            lambda: train(nn.Conv2d(3, 2, 1), y=MASK, x=np.ones((len(X), 3, 4, 4))),
+            hl.DataError,
+            r"got 255 in row 0, index \(1, 2\); of a mask of 0 and 255 write \(y > 127\)",
+        ),
         (lambda: quiet(val_split=0.2), hl.ConfigError, r"DataModule.from_arrays\(X, y, val="),
         (lambda: quiet(fast_dev_run=True), hl.ConfigError, "write max_steps=1"),
         (lambda: quiet(ckpt_path="a.ckpt"), hl.ConfigError, r"train\(..., resume="),

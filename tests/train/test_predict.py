@@ -599,7 +599,16 @@ def test_outputs_have_what_scripts_use(model: nn.Module) -> None:
     assert out.view(3, -1).shape == out.view((3, 90)).shape == (3, 90)
     assert out.view(np.int32).dtype == np.int32
     assert out.view(np.ndarray).dtype == out.view("float32").dtype == np.float32
-    assert isinstance(out.sum(), np.float32)
+    total = out.sum()
+    assert isinstance(total, np.float32)
+    assert repr(total) == repr(plain.sum())
+    assert f"{total:.3f}" == f"{plain.sum():.3f}"
+    assert type(pickle.loads(pickle.dumps(total))) is type(total + 1) is np.float32
+    assert (total.item(), float(total), hash(total)) == (
+        *2 * (plain.sum().item(),),
+        hash(plain.sum()),
+    )
+    assert np.asarray([total, total]).dtype == np.float32
     assert isinstance(out[0, 0], np.float32)
     assert repr(out) == repr(plain)
 
@@ -623,6 +632,8 @@ def test_outputs_go_anywhere_that_arrays_go(model: nn.Module, tmp_path: Path) ->
         (lambda out: out.softmax(dim=1), AttributeError, r"predict\(model, X, proba=True\)"),
         (lambda out: out.unsqueeze(0), AttributeError, "np.expand_dims"),
         (lambda out: out.backward(), AttributeError, "hl.train and hl.stepper"),
+        (lambda out: ((out - 1) ** 2).mean().backward(), AttributeError, "hl.train and hl.stepper"),
+        (lambda out: out.sum().nonsense, AttributeError, "'numpy.float32' object has no attribute"),
         (lambda out: out.cuda(), AttributeError, r"model.cuda\(\)"),
         (lambda out: out.sort(dim=1), hl.ConfigError, r"np.sort\(output, axis=1\) and .*argsort"),
         (lambda out: out.view_as(out), AttributeError, r"output.reshape\(other.shape\)"),

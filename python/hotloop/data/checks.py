@@ -186,9 +186,15 @@ def check_labels(
         if bad.any():
             index = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
             where = place(field, int(numbers[index[0]]), index[1:])
+            fix = ""
+            if array.dtype == np.uint8 and values[index] == 255:
+                fix = (
+                    "of a mask of 0 and 255 write (y > 127).astype(int), where 255 counts nothing "
+                )
+                fix += "loss=nn.CrossEntropyLoss(ignore_index=255); else "
             raise DataError(
                 f"{field.label}: class ids must be below {n_classes}, the classes that the model's "
-                f"last layer has outputs for, got {int(values[index])} in {where}; give it an "
+                f"last layer has outputs for, got {int(values[index])} in {where}; {fix}give it an "
                 "output per class or renumber the classes from 0, or write y.astype(np.float32) "
                 "where integers are values to regress on"
             )

@@ -95,7 +95,7 @@ def read_table(
             if name:
                 key = int(name) if isinstance(y, tuple) else name
                 full_name, label, part = f"y.{name}", f"{label}[{key!r}]", y[key]
-            _check_length(target.array, n, label, fields[0].label)
+            _check_length(target.array, n, label, fields[0].label, X)
             fields.append(Field(full_name, target.array, target.dtype, label, column_names(part)))
     if weight is not None:
         label = f"{prefix}sample_weight"
@@ -104,7 +104,7 @@ def read_table(
             array = array.reshape(len(array))
         if array.ndim != 1:
             raise DataError(f"{label}: must have shape ({n},), got {array.shape}")
-        _check_length(array, n, label, fields[0].label)
+        _check_length(array, n, label, fields[0].label, X)
         fields.append(Field("weight", array, "float32", label))
     table = Table(tuple(fields), targets, n)
     if like is not None:
@@ -112,10 +112,16 @@ def read_table(
     return table
 
 
-def _check_length(array: npt.NDArray[Any], n: int, label: str, first: str) -> None:
+def _check_length(array: npt.NDArray[Any], n: int, label: str, first: str, X: Any) -> None:
     if len(array) != n:
+        parts = [len(part) for part in X if hasattr(part, "__len__")] if type(X) is list else []
+        is_several = bool(parts) and set(parts) == {len(array)}
+        hint = (
+            "; several inputs are a tuple, (X1, X2), and a list is an array" if is_several else ""
+        )
         raise DataError(
             f"{label}: must have one entry per row of {first}, which has {n}, got {len(array)}"
+            f"{hint}"
         )
 
 

@@ -69,6 +69,23 @@ _DIFFERENT = {
 }
 
 
+class OutputNumber(np.float32):
+    """What a reduction of an :class:`OutputArray` gives: a float32, and no loss to be trained."""
+
+    def __getattr__(self, name: str) -> Any:
+        if _WRITE.get(name) == _GRADIENT:
+            raise AttributeError(
+                f"what hotloop gives is a NumPy number and has no {name!r}; {_GRADIENT}"
+            )
+        raise AttributeError(f"'numpy.float32' object has no attribute {name!r}")
+
+    def __repr__(self) -> str:
+        return repr(np.float32(self))
+
+    def __reduce__(self) -> Any:
+        return np.float32(self).__reduce__()  # files need nothing of hotloop
+
+
 def _taking_dim(name: str) -> Any:
     """NumPy's method of that name, which takes torch's ``dim`` and ``keepdim`` as well."""
     method: Callable[..., Any] = getattr(np.ndarray, name)
@@ -84,7 +101,8 @@ def _taking_dim(name: str) -> Any:
         for torchs, numpys in (("dim", "axis"), ("keepdim", "keepdims")):
             if torchs in kwargs:
                 kwargs[numpys] = kwargs.pop(torchs)
-        return method(self, *args, **kwargs)
+        made = method(self, *args, **kwargs)
+        return OutputNumber(made) if type(made) is np.float32 else made
 
     return call
 
@@ -123,7 +141,7 @@ class OutputArray(np.ndarray[Any, np.dtype[Any]]):
 
     def numpy(self) -> Array:
         """The same values as a plain NumPy array, without a copy."""
-        return self.view(np.ndarray)
+        return np.ndarray.view(self, np.ndarray)
 
     def view(self, *args: Any, **kwargs: Any) -> Any:
         """NumPy's view as another dtype or class; of sizes torch's, which is ``reshape``."""

@@ -532,7 +532,13 @@ class FrozenBatchNorm2d(Module):
         )
 
     def before_load(self, state: dict[str, Any], prefix: str) -> None:
-        """Of a batch norm's values, all but the count of batches, which it does not have."""
+        """Takes a batch norm's values, all but the count of batches, which it does not have.
+
+        Parameters
+        ----------
+        state, prefix
+            As of Module.before_load.
+        """
         state.pop(f"{prefix}num_batches_tracked", None)
 
     def extra_repr(self) -> str:

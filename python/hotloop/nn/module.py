@@ -689,7 +689,14 @@ class Module(Refused):
 
     def before_load(self, state: dict[str, Any], prefix: str) -> None:
         """Called before ``load_state_dict`` looks at names: layers that others save with more or
-        fewer values bring what they find under ``prefix`` into their own form here.
+        fewer values bring what they find into their own form here.
+
+        Parameters
+        ----------
+        state : dict of str to array
+            A copy of what is loaded, which may be changed.
+        prefix : str
+            What the names of this layer's values begin with.
         """
 
     def after_load(self) -> None:

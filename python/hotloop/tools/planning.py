@@ -50,7 +50,13 @@ class PlanReport:
     """
 
     def __init__(self, info: dict[str, Any], text: str, device: _core.Device) -> None:
-        self.info = info | {"unasked_bytes": device.unasked_bytes}
+        # Instead of these kernels of hotloop's, whose names go on where they are a library's.
+        self._unasked = [
+            (library, n)
+            for kernel, library, n in device.unasked
+            if re.search(rf"{re.escape(kernel)}(_\w+)?(?![\w.])", text)
+        ]
+        self.info = info | {"unasked_bytes": max((n for _, n in self._unasked), default=0)}
         self.text = text
         self.device = device.name
         self.peak_bytes = sum(self.info.get(f"{part}_bytes", 0) for part in _PARTS)
@@ -84,11 +90,12 @@ class PlanReport:
         )
         if not self._is_described:
             return room
-        unasked = format_bytes(self.info["unasked_bytes"])
-        return (
-            f"{room}\nassumed: products by hotloop's own kernels; cuBLASLt in their place may take "
-            f"{unasked} of workspaces, which the peak has; NVRTC, and nothing else on the GPU"
+        libraries = " and ".join(name for name, _ in self._unasked)
+        own = (
+            f"hotloop's own kernels where {libraries} would choose on the GPU, whose workspaces of "
+            f"{format_bytes(self.info['unasked_bytes'])} are in the peak; "
         )
+        return f"{room}\nassumed: {own if libraries else ''}NVRTC, and nothing else on the GPU"
 
     __repr__ = __str__
 
@@ -129,9 +136,9 @@ def plan(
         As for ``train``, or the name of a GPU that need not be in this machine, in whichever case:
         "T4", "A100" or "H200" (80 GB and 141 GB). Such a GPU is its description, to which no work
         can be given. So ``precision="auto"`` is bfloat16, on a T4 float16 with a scaled loss, as on
-        a GPU whose products pass the check that ``train`` makes of them; and cuBLASLt, which
-        chooses on the GPU itself, is not asked: products are hotloop's own, and the peak has the
-        most that its workspaces may take.
+        a GPU whose products pass the check that ``train`` makes of them. cuBLASLt, which chooses
+        on the GPU itself, is not asked, and cuDNN only where this machine has a driver: kernels in
+        their place are hotloop's own, and the peak has the most that their workspaces may take.
 
     Returns
     -------

@@ -216,7 +216,9 @@ def _model(path: Path, source: str) -> Module:
     where = path.parent / file
     spec = importlib.util.spec_from_file_location(where.stem, where)
     if spec is None or spec.loader is None or not where.is_file() or not name:
-        raise ConfigError(f'{path}: model must be "file.py:Name" of a file that is, got {source!r}')
+        raise ConfigError(
+            f'{path}: model must be "file.py:Name" of a file that exists, got {source!r}'
+        )
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # pickling and dataclasses look a class's module up there
     spec.loader.exec_module(module)

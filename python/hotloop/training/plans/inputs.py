@@ -49,9 +49,13 @@ class Inputs:
         self._fields = fitted.fields if fitted is not None else []
         data = _find_columns(what, data, fitted)
         known = [name.partition(".")[2] for name, _, _ in self._fields]
+        is_named = bool(known) and known[0] != "" and not known[0].isdigit()
+        given = column_names(data)
+        if is_named and given is not None:  # a frame has the columns as well
+            data = {name: data[name] for name in given if name in known}
         if isinstance(data, Mapping):
             data = (_columns_of(what, data, known),)
-        elif known and known[0] and not known[0].isdigit():
+        elif is_named:
             raise DataError(
                 f"{what}: x must be a dict of the columns {', '.join(known)} as in training, got "
                 f"{type(data).__name__}"

@@ -222,7 +222,7 @@ class Planner:
         """Whether there are smaller micro-batches to try; frees the plan that did not fit."""
         size = self._batches("train", training=True)[0][0]
         parts = next_split(size, self._parts)
-        loss = self.steps.loss
+        loss = self.steps.loss if self._traced else None
         changes = uses_batch_statistics(self.model) or (loss is not None and loss.is_sum)
         if self.config.on_oom != "shrink" or parts is None or changes:
             return False

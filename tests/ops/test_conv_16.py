@@ -1,11 +1,16 @@
-"""Convolutions in bfloat16 under mixed precision, and their gradients, on every instruction set.
+"""Convolutions in 16 bits under mixed precision, and their gradients, on every instruction set and
+on a GPU, real or emulated.
 
 Operands are bfloat16 numbers, so that casting them rounds nothing: results are those of float64 but
 for float32's sums."""
 
+import os
+
 import numpy as np
 import pytest
 from hotloop import _core
+from hotloop.training.plans.accelerator import open_gpu
+from needs import NO_GPU
 from ops.cases_conv import Shape, conv, taps, transpose
 from ops.harness import Array
 
@@ -41,35 +46,64 @@ def weight_gradient(s: Shape, x: Array, dy: Array) -> Array:
     return out
 
 
-@pytest.mark.parametrize("isa", _core.cpu_info()["isa"])
-@pytest.mark.parametrize("s", CASES, ids=lambda s: s.name)
-def test_of_bfloat16(s: Shape, isa: str) -> None:
+def draw(s: Shape) -> tuple[Array, Array, Array, Array]:
+    """x, weight, bias and the result's gradient."""
     rng = np.random.default_rng(0)
     shapes = ((s.n, s.c, *s.size), s.weight, (s.n, s.o, *s.of_results))
     x, w, dy = (round_to_bf16(rng.standard_normal(shape)) for shape in shapes)
-    bias = rng.standard_normal(s.o).astype("float32")
+    return x, w, rng.standard_normal(s.o).astype("float32"), dy
+
+
+def run(device: _core.Device, s: Shape, dtype: str) -> tuple[str, list[Array]]:
+    """The plan's text; the result, the gradients for x and for the weight."""
+    arrays = draw(s)
     graph = _core.Graph()
-    ids = [graph.input(n, "float32", a.shape) for n, a in zip("xwbd", (x, w, bias, dy))]
+    ids = [graph.input(n, "float32", a.shape) for n, a in zip("xwbd", arrays)]
     (y,) = graph.add("conv", ids[:3], **s.attrs)
     (product,) = graph.add("mul", [y, ids[3]])
     (total,) = graph.add("sum", [product])
     for value in (y, *graph.backward(total, ids[:2])):
         graph.output(value)
-    device = _core.Device("cpu", 0, 2, isa)
-    plan = _core.Plan(_core.Session(device), graph, compute_dtype="bfloat16")
-    results = []
-    for n_threads in (2, 1):
-        device = _core.Device("cpu", 0, n_threads, isa)
-        plan = _core.Plan(_core.Session(device), graph, compute_dtype="bfloat16")
-        for i, array in enumerate((x, w, bias, dy)):
-            plan.input(i, array)
-        plan.run(1)
-        results.append([plan.output(i) for i in range(3)])
+    plan = _core.Plan(_core.Session(device), graph, compute_dtype=dtype)
+    for i, array in enumerate(arrays):
+        plan.input(i, array)
+    plan.run(1)
+    return str(plan), [plan.output(i) for i in range(3)]
+
+
+@pytest.mark.parametrize("isa", _core.cpu_info()["isa"])
+@pytest.mark.parametrize("s", CASES, ids=lambda s: s.name)
+def test_of_bfloat16(s: Shape, isa: str) -> None:
+    (_, first), (text, second) = (
+        run(_core.Device("cpu", 0, n_threads, isa), s, "bfloat16") for n_threads in (2, 1)
+    )
     if isa in ("avx512bf16", "amx"):
-        assert f".{isa}" in str(plan) or s.groups == s.c
-        assert "unfold" not in str(plan)
-    for a, b in zip(*results):
+        assert f".{isa}" in text or s.groups == s.c
+        assert "unfold" not in text
+    for a, b in zip(first, second):
         np.testing.assert_array_equal(a, b)
+    check(s, first)
+
+
+@pytest.mark.skipif(not os.environ.get("HOTLOOP_TEST_GPU"), reason=NO_GPU)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("s", CASES, ids=lambda s: s.name)
+def test_on_a_gpu(s: Shape, dtype: str) -> None:
+    """Nothing is unfolded; a kernel of one element is a product. The same bits again."""
+    device = open_gpu()
+    if dtype == "bfloat16" and device.reduced_dtype != "bfloat16":
+        pytest.skip("this GPU has no products of bfloat16")
+    text, got = run(device, s, dtype)
+    assert "unfold" not in text
+    assert ("cuda.conv" in text) == (s.name != "pointwise")
+    for a, b in zip(got, run(device, s, dtype)[1]):
+        np.testing.assert_array_equal(a, b)
+    check(s, got)
+
+
+def check(s: Shape, got: list[Array]) -> None:
+    """Holds results against float64."""
+    x, w, bias, dy = draw(s)
     wide = [a.astype("float64") for a in (x, w, dy)]
     wants = (
         conv(s)(*wide[:2], bias.astype("float64")),
@@ -78,6 +112,6 @@ def test_of_bfloat16(s: Shape, isa: str) -> None:
     )
     terms = (s.c // s.groups * np.prod(s.kernel), s.o // s.groups * np.prod(s.kernel),
              s.n * np.prod(s.of_results))  # fmt: skip
-    for got, want, k in zip(results[0], wants, terms):
+    for value, want, k in zip(got, wants, terms):
         magnitude = abs(want).max() + np.sqrt(k)
-        assert abs(got - want).max() <= (k + 2) * 2.0**-24 * 4 * magnitude
+        assert abs(value - want).max() <= (k + 2) * 2.0**-24 * 4 * magnitude

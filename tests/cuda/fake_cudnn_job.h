@@ -1,0 +1,61 @@
+/* Inside of the fake cuDNN: operation graphs as descriptors are finalized to them, and one that
+ * runs. */
+#ifndef HL_TESTS_CUDA_FAKE_CUDNN_JOB_H
+#define HL_TESTS_CUDA_FAKE_CUDNN_JOB_H
+
+#include <stdbool.h>
+
+#include "kernels/cuda/cudnn_types.h"
+
+enum { MAX_DIMS = 5, MAX_SPATIAL = 3, MAX_STEPS = 5, MAX_TENSORS = 8, X = 0, W, Y };
+
+typedef struct tensor {
+    int64_t id, align, dim[MAX_DIMS], stride[MAX_DIMS];
+    int64_t type, rank;
+    int64_t is_virtual;
+} tensor;
+
+typedef struct geometry {
+    int64_t n, before[MAX_SPATIAL], after[MAX_SPATIAL], stride[MAX_SPATIAL], dilation[MAX_SPATIAL];
+} geometry;
+
+/* A convolution, or (mode >= 0) a pointwise step on x; 64-bit members alone, so that it has no
+ * holes. */
+typedef struct operation {
+    int64_t type, mode, reads;
+    geometry of;
+    tensor t[3]; /* x, w, y; of a step: x, what it reads beside, y */
+} operation;
+
+typedef struct problem {
+    int64_t n;
+    operation op[1 + MAX_STEPS];
+} problem;
+
+static inline size_t bytes_of(int64_t type)
+{
+    return type == CUDNN_DATA_FLOAT ? 4 : 2;
+}
+
+/* Which of an operation's tensors is its result. */
+static inline int find_result(const operation *op)
+{
+    return op->type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR     ? X
+           : op->type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR ? W
+                                                                                        : Y;
+}
+
+typedef struct job {
+    problem p;
+    void *at[1 + MAX_STEPS][3]; /* of each operation's tensors; NULL: virtual */
+    void *workspace;
+    int64_t workspace_bytes;
+    int engine;
+    int64_t shift;              /* of where sums are cut */
+    bool is_rounded, drops_nan; /* operands to TF32; relu makes 0 of a NaN */
+} job;
+
+/* A stream's work: computes a job's result. */
+const char *hl_fake_dnn_run(void *job);
+
+#endif

@@ -1,0 +1,111 @@
+"""Mutants of GPUs: those that are described, and convolutions there."""
+
+from mutants.mutant import Mutant, cuda, host, python
+
+_CUDA = "kernels/cuda/"
+
+_DESCRIBED = [
+    Mutant(
+        "described-gpus-take-work",
+        _CUDA + "gpus.c",
+        "        return CUDA_ERROR_NOT_SUPPORTED; ",
+        "        return CUDA_SUCCESS; ",
+        host("test_device_described"),
+    ),
+    Mutant(
+        "described-gpus-have-one-name-in-each-case",
+        _CUDA + "gpus.c",
+        "return *a == *b;",
+        "return true;",
+        host("test_device_described"),
+    ),
+    Mutant(
+        "a-thread-leaves-all-that-it-entered",
+        _CUDA + "gpus.c",
+        "entered.context[--entered.n];",
+        "entered.context[entered.n = 0];",
+        host("test_device_described"),
+    ),
+    Mutant(
+        "described-gpus-are-asked-by-libraries",
+        _CUDA + "cublaslt.c",
+        "if (hl_cuda_device_gpu(&device->base)) {",
+        "if (!device) {",
+        host("test_device_described"),
+    ),
+    Mutant(
+        "workspaces-of-one-stream-alone",
+        _CUDA + "open.c",
+        "2 * hl_lt_workspace_bytes(base)",
+        "hl_lt_workspace_bytes(base)",
+        host("test_device_described"),
+    ),
+    Mutant(
+        "described-gpus-train-in-float32",
+        "python/hotloop/training/plans/precision.py",
+        'return Choice(_MIXED[dtype] if named == "auto" else named)',
+        'return Choice("32-true" if named == "auto" else named)',
+        python("tests/train/test_described_gpus.py::test_summary"),
+    ),
+    Mutant(
+        "data-lies-nowhere",
+        "python/hotloop/training/run/planner.py",
+        'predicted["data_bytes"] = self._data_bytes() if is_resident else 0',
+        'predicted["data_bytes"] = 0',
+        python("tests/train/test_described_gpus.py::test_summary"),
+    ),
+]
+
+_CONVOLUTIONS = [
+    Mutant(
+        "padding-behind-is-read",
+        _CUDA + "windows.h",
+        "(uint32_t)at < (uint32_t)of.in[d]",
+        "(uint32_t)at <= (uint32_t)of.in[d]",
+        cuda("test_kernels_conv"),
+    ),
+    Mutant(
+        "wide-runs-of-any-channels",
+        _CUDA + "windows.h",
+        "of.channel[1] % 8 == 0 && ",
+        "",
+        cuda("test_kernels_conv"),
+    ),
+    Mutant(
+        "shares-of-pixels-meet",
+        _CUDA + "matmul.cu",
+        "first = z / p.groups * of.K;",
+        "first = z / p.groups * (of.K - 1);",
+        cuda("test_kernels_conv"),
+    ),
+    Mutant(
+        "groups-have-the-first-ones-bias",
+        _CUDA + "matmul.cu",
+        "g * of.N * bias_bytes",
+        "g * 0 * bias_bytes",
+        cuda("test_kernels_conv"),
+    ),
+    Mutant(
+        "classes-of-pixels-have-all-taps",
+        _CUDA + "conv.c",
+        "int64_t tap_step = stride / divisor;",
+        "int64_t tap_step = divisor * stride / stride;",
+        host("test_device_conv"),
+    ),
+    Mutant(
+        "moved-pixels-are-a-product",
+        _CUDA + "conv.c",
+        "conv->window.before[d] == 0 && ",
+        "",
+        host("test_device_conv"),
+    ),
+    Mutant(
+        "one-share-is-all-of-the-pixels",
+        _CUDA + "conv.c",
+        ".K = (windows.n_pixels + shares - 1) / shares,",
+        ".K = windows.n_pixels / shares,",
+        host("test_device_conv"),
+    ),
+]
+
+MUTANTS = [*_DESCRIBED, *_CONVOLUTIONS]
