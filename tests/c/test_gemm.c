@@ -882,17 +882,13 @@ int main(void)
 #if HL_ISA_AVX512
     hl_os_cpu machine;
     hl_os_cpu_read(&machine);
-    if (machine.avx512_bf16) {
-        type = &hl_gemm_bf16, dtype = HL_DTYPE_BF16, n_terms = 2;
-        test_all();
-    } else {
-        CHECK_SKIP("the processor has no avx512_bf16");
-    }
-    if (machine.amx) {
-        type = &hl_gemm_amx, dtype = HL_DTYPE_BF16, n_terms = 2;
-        test_all();
-    } else {
-        CHECK_SKIP("the processor has no AMX, or the system keeps no tiles");
+    const hl_gemm_type *types[] = {machine.avx512_bf16 ? &hl_gemm_bf16 : NULL,
+                                   machine.amx ? &hl_gemm_amx : NULL};
+    dtype = HL_DTYPE_BF16, n_terms = 2;
+    for (int i = 0; i < 2; i++) {
+        type = types[i];
+        if (type) test_all();
+        if (!type) CHECK_SKIP("the processor has no products of bfloat16 of this kind");
     }
 #endif
     return CHECK_DONE();
