@@ -108,4 +108,49 @@ _CONVOLUTIONS = [
     ),
 ]
 
-MUTANTS = [*_DESCRIBED, *_CONVOLUTIONS]
+_CUDNN = [
+    Mutant(
+        "weights-in-torchs-order-for-cudnn",
+        _CUDA + "dnn_conv.c",
+        "return !is_turned && !c->widens ? -1",
+        "return !c->widens ? -1",
+        host("test_device_cudnn"),
+    ),
+    Mutant(
+        "float32-rounded-to-tf32",
+        _CUDA + "dnn_plans.c",
+        "conv->operand == CUDNN_DATA_FLOAT && !conv->tf32",
+        "!conv",
+        host("test_device_cudnn"),
+    ),
+    Mutant(
+        "convolutions-that-vary-in-deterministic-plans",
+        _CUDA + "dnn_plans.c",
+        "if (deterministic) bad |=",
+        "if (!conv) bad |=",
+        host("test_device_cudnn"),
+    ),
+    Mutant(
+        "cudnn-is-asked-again-and-again",
+        _CUDA + "dnn_plans.c",
+        "if (*out_answer) return HL_OK;",
+        "if (!dnn) return HL_OK;",
+        host("test_device_cudnn"),
+    ),
+    Mutant(
+        "a-shift-for-each-element",
+        _CUDA + "dnn_conv.c",
+        "{HAS_SHIFT, CUDNN_POINTWISE_ADD, true, true}",
+        "{HAS_SHIFT, CUDNN_POINTWISE_ADD, true, false}",
+        host("test_device_cudnn"),
+    ),
+    Mutant(
+        "a-handle-for-a-description",
+        _CUDA + "cudnn.c",
+        "description ? start_described(dnn, description) : dnn->call",
+        "dnn->call",
+        host("test_device_cudnn"),
+    ),
+]
+
+MUTANTS = [*_DESCRIBED, *_CONVOLUTIONS, *_CUDNN]
