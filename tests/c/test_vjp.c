@@ -7,6 +7,7 @@
 #include "ir/op.h"
 #include "ir/window.h"
 #include "ops/build.h"
+#include "ops/ops.h"
 #include "passes/passes.h"
 #include "tests/c/eval.h"
 
@@ -314,7 +315,9 @@ static void test_lowering(void)
     seen[HL_OP_GRADIENT_NORM] = true;
     for (int op = 0; op < HL_OP_COUNT; op++) {
         check_case("%s", hl_op_get((hl_op)op)->name);
-        CHECK(seen[op] || !hl_op_get((hl_op)op)->lower);
+        hl_op_lower_fn lower = hl_op_get((hl_op)op)->lower;
+        /* The reference has no 16 bits: tests/api/test_eager.py holds that one. */
+        CHECK(seen[op] || !lower || lower == hl_lower_widened);
     }
     check_case("%s", "");
 }
