@@ -60,7 +60,8 @@ def test_devices_here() -> None:
     assert found[0].kind == "cpu"
     assert found[0].usable
     assert found[0].memory_bytes > found[0].free_bytes > 0
-    assert [library.name for library in found.libraries] == ["CUDA driver", "cuBLASLt", "NVRTC"]
+    names = [library.name for library in found.libraries]
+    assert names == ["CUDA driver", "cuBLASLt", "cuDNN", "NVRTC"]
     for library in found.libraries:
         assert bool(library.path) != bool(library.why_not)
     assert bool(found.why_no_gpu) == (len(found) == 1)
