@@ -98,7 +98,10 @@ def lines(names: list[str], dtype: str) -> list[str]:
 
 def find_cudnn() -> Path | None:
     """The library in NVIDIA's wheel."""
-    spec = importlib.util.find_spec("nvidia.cudnn")
+    try:
+        spec = importlib.util.find_spec("nvidia.cudnn")
+    except ModuleNotFoundError:  # no wheel of NVIDIA's at all
+        return None
     folders = spec.submodule_search_locations if spec else None
     found = [Path(folder) / "lib/libcudnn.so.9" for folder in folders or ()]
     return next((path for path in found if path.exists()), None)
