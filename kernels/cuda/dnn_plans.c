@@ -40,7 +40,8 @@ static unsigned read_notes(hl_cudnn_descs *descs, cudnnBackendDescriptor_t engin
     int32_t notes[MAX_NOTES]; /* enumerators */
     unsigned bits = 0;
     int64_t n = hl_cudnn_desc_get(descs, engine, name, type, MAX_NOTES, notes);
-    for (int64_t i = 0; i < n && i < MAX_NOTES; i++) bits |= 1u << notes[i];
+    for (int64_t i = 0; i < n && i < MAX_NOTES; i++)
+        if (notes[i] >= 0 && notes[i] < 32) bits |= 1u << notes[i]; /* a newer library has more */
     return bits;
 }
 
