@@ -107,7 +107,7 @@ def test_documented_work() -> None:
 
 
 def test_no_download() -> None:
-    with pytest.raises(hl.errors.CheckpointError, match="no such file"):
+    with pytest.raises(hl.errors.ConfigError, match="nothing is downloaded"):
         models.resnet18(weights="IMAGENET1K_V1")
     with pytest.raises(ValueError, match="goes with weights="):
         models.resnet18(replace_head=True)
