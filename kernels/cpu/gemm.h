@@ -62,6 +62,8 @@
 #define hl_gemm_f32           HL_ISA_NAME(hl_gemm_f32)
 #define hl_gemm_bf16          HL_ISA_NAME(hl_gemm_bf16)
 #define hl_gemm_amx           HL_ISA_NAME(hl_gemm_amx)
+#define hl_gemm_rows_best     HL_ISA_NAME(hl_gemm_rows_best)
+#define hl_gemm_rows_most     HL_ISA_NAME(hl_gemm_rows_most)
 #define hl_gemm_count_rows    HL_ISA_NAME(hl_gemm_count_rows)
 #define hl_gemm_pack_bytes    HL_ISA_NAME(hl_gemm_pack_bytes)
 #define hl_gemm_pack          HL_ISA_NAME(hl_gemm_pack)
@@ -74,7 +76,7 @@
 #define hl_gemm_tn_merge      HL_ISA_NAME(hl_gemm_tn_merge)
 
 /* B is packed in panels of this many columns; rows of C are best given in multiples of
- * HL_GEMM_ROWS_BEST (any range is right). */
+ * HL_GEMM_ROWS_BEST, or of what hl_gemm_rows_best says of a type (any range is right). */
 enum {
     HL_GEMM_PANEL = 2 * HL_VL,
 #if HL_ISA_AVX512 || defined(__aarch64__)
@@ -95,6 +97,10 @@ extern const hl_gemm_type hl_gemm_f32;
 #if HL_ISA_AVX512
 extern const hl_gemm_type hl_gemm_bf16, hl_gemm_amx;
 #endif
+
+/* Rows of C: what fills the registers, and how many a call takes at once. */
+int64_t hl_gemm_rows_best(const hl_gemm_type *type);
+int64_t hl_gemm_rows_most(const hl_gemm_type *type);
 
 /* A word of a packed B. */
 typedef uint32_t hl_gemm_word __attribute__((may_alias));

@@ -24,12 +24,13 @@
 enum {
     TILE_ROWS = 16,
     TILE_WORDS = 16, /* of K in a tile of A, and rows of one of B */
-    TILE_BYTES = 64  /* of a row */
+    TILE_BYTES = 64, /* of a row */
+    COPY_COLUMNS = 256 /* of C that pay for copying A tile by tile */
 };
 
 /* ---- tiles ---- */
 
-/* What LDTILECFG reads: all tiles are whole. */
+/* What LDTILECFG reads. */
 typedef struct tile_config {
     uint8_t palette, first_row, reserved[14];
     uint16_t bytes[16];
@@ -47,11 +48,18 @@ typedef struct tile_config {
     __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #sum ::)
 #define ZERO_TILE(tile) __asm__ volatile("tilezero %%tmm" #tile ::)
 
-static void configure_tiles(void)
+/* Whole tiles, but for segments that are shorter: so no word beyond them is read. */
+static int64_t configure_tiles(int64_t words)
 {
+    enum { FIRST_B = 4, FIRST_A = 6, TILES = 8 };
+    int64_t each = words > 0 ? min64(words, TILE_WORDS) : TILE_WORDS;
     tile_config config = {.palette = 1};
-    for (int t = 0; t < 8; t++) config.bytes[t] = TILE_BYTES, config.rows[t] = TILE_ROWS;
+    for (int t = 0; t < TILES; t++) config.bytes[t] = TILE_BYTES, config.rows[t] = TILE_ROWS;
+    for (int t = FIRST_B; t < FIRST_A; t++) config.rows[t] = (uint8_t)each;
+    for (int t = FIRST_A; t < TILES; t++)
+        config.bytes[t] = (uint16_t)(each * (int64_t)sizeof(hl_gemm_word));
     __asm__ volatile("ldtilecfg %0" ::"m"(config));
+    return each;
 }
 
 static void release_tiles(void)
@@ -99,14 +107,13 @@ static row_view view_rows(const hl_gemm_tile *tile, int64_t a_step, int64_t row,
 }
 
 /* A tile of A, `words` words from byte `at` of the rows on, and zeros for what is missing. */
-static void copy_tile(const row_view *view, int64_t at, int64_t words, unsigned char *copy,
-                      int64_t stride)
+static void copy_tile(const row_view *view, int64_t at, int64_t words, unsigned char *copy)
 {
     __mmask16 mask = (__mmask16)((1u << words) - 1);
     for (int64_t i = 0; i < TILE_ROWS; i++) {
         __m512i row = _mm512_setzero_si512();
         if (i < view->n) row = _mm512_maskz_loadu_epi32(mask, find_row(view, i) + at);
-        _mm512_store_si512(copy + i * stride, row);
+        _mm512_store_si512(copy + i * TILE_BYTES, row);
     }
 }
 
@@ -117,37 +124,35 @@ static int64_t round_words(int64_t words)
     return ceil_div(words, TILE_WORDS) * TILE_WORDS;
 }
 
-/* The bytes of a row in a copy: an odd number of cache lines, which spreads rows over sets. */
-static int64_t count_row_bytes(int64_t words)
-{
-    return (round_words(words) / TILE_WORDS | 1) * TILE_BYTES;
-}
-
+/* Words of so many rows of so many words, in whole tiles. */
 static size_t view_bytes(int64_t rows, int64_t n_segments, int64_t words)
 {
     int64_t n_views = ceil_div(rows, TILE_ROWS) * n_segments;
     int64_t table = ceil_div(n_views * (int64_t)sizeof(hl_gemm_view), TILE_BYTES) * TILE_BYTES;
-    return (size_t)(table + n_views * TILE_ROWS * count_row_bytes(words));
+    return (size_t)(table + n_views * round_words(words) * TILE_BYTES);
 }
 
-static void make_views(hl_gemm_tile *tile, int64_t rows, int64_t a_step, void *scratch)
+static void make_views(hl_gemm_tile *tile, int64_t rows, int64_t n, int64_t a_step, void *scratch)
 {
     hl_gemm_view *views = scratch, *view = views;
-    int64_t n_views = ceil_div(rows, TILE_ROWS) * tile->n_segments,
-            bytes = count_row_bytes(tile->k);
+    int64_t n_views = ceil_div(rows, TILE_ROWS) * tile->n_segments;
     int64_t table = ceil_div(n_views * (int64_t)sizeof *views, TILE_BYTES) * TILE_BYTES;
+    int64_t whole = tile->k / tile->k_each * tile->k_each;
     unsigned char *copy = (unsigned char *)scratch + table;
+    bool copies = n >= COPY_COLUMNS;
     for (int64_t row = 0; row < rows; row += TILE_ROWS)
         for (int64_t s = 0; s < tile->n_segments; s++, view++) {
             row_view from = view_rows(tile, a_step, row, min64(TILE_ROWS, rows - row), s);
-            int64_t whole = tile->k / TILE_WORDS * TILE_WORDS, first = from.is_even ? whole : 0;
-            int64_t tail = whole * (int64_t)sizeof(hl_gemm_word);
-            for (int64_t k = first; k < tile->k; k += TILE_WORDS)
+            bool in_place = from.is_even && !copies;
+            for (int64_t k = in_place ? whole : 0; k < tile->k; k += TILE_WORDS)
                 copy_tile(&from, k * (int64_t)sizeof(hl_gemm_word), min64(TILE_WORDS, tile->k - k),
-                          copy + k * (int64_t)sizeof(hl_gemm_word), bytes);
-            *view = (hl_gemm_view){from.is_even ? from.first : copy, copy + tail,
-                                   from.is_even ? from.stride : bytes, bytes};
-            copy += TILE_ROWS * bytes;
+                          copy + k * TILE_BYTES);
+            *view = (hl_gemm_view){.at = in_place ? from.first : copy,
+                                   .tail = copy + whole * TILE_BYTES,
+                                   .stride = in_place ? from.stride : TILE_BYTES,
+                                   .tail_stride = TILE_BYTES,
+                                   .step = in_place ? TILE_BYTES : TILE_ROWS * TILE_BYTES};
+            copy += round_words(tile->k) * TILE_BYTES;
         }
     tile->views = views;
 }
@@ -188,57 +193,91 @@ static const hl_gemm_view *find_views(const hl_gemm_tile *tile, int64_t a_step, 
 {
     if (tile->views) return tile->views + row / TILE_ROWS * tile->n_segments;
     const unsigned char *at = tile->a + row * a_step;
-    int64_t tail = tile->k / TILE_WORDS * TILE_BYTES;
-    *own = (hl_gemm_view){at, at + tail, a_step, a_step};
+    int64_t tail = tile->k / TILE_WORDS * TILE_ROWS * TILE_BYTES; /* whole: no A^T B has less */
+    *own = (hl_gemm_view){at, at + tail, TILE_BYTES, TILE_BYTES, TILE_ROWS * TILE_BYTES};
     return own;
 }
 
-/* sums = A B, for one or two tiles of rows and of columns. */
+/* to = from + A B or, without `from`, A B, for one or two tiles of rows and of columns. */
 HL_SIMD void sum_tiles(const bool is_tall, const bool is_wide, int64_t a_step,
-                       const hl_gemm_tile *tile, float *sums)
+                       const hl_gemm_tile *tile, const float *from, int64_t from_bytes, float *to,
+                       int64_t to_bytes)
 {
     _Alignas(64) hl_gemm_word panel[TILE_WORDS * HL_GEMM_PANEL];
     const hl_gemm_word *b = tile->b;
+    const int64_t each = tile->k_each;
     hl_gemm_view own[2];
     const hl_gemm_view *top = find_views(tile, a_step, 0, &own[0]), *bottom = top;
     if (is_tall) bottom = find_views(tile, a_step, TILE_ROWS, &own[1]);
-    ZERO_TILE(0);
-    ZERO_TILE(1);
-    ZERO_TILE(2);
-    ZERO_TILE(3);
+    if (from) {
+        LOAD_TILE(0, from, from_bytes);
+        if (is_wide) LOAD_TILE(1, from + HL_VL, from_bytes);
+        from = (const float *)(uintptr_t)((uintptr_t)from + (uintptr_t)(TILE_ROWS * from_bytes));
+        if (is_tall) LOAD_TILE(2, from, from_bytes);
+        if (is_tall && is_wide) LOAD_TILE(3, from + HL_VL, from_bytes);
+    } else {
+        ZERO_TILE(0);
+        ZERO_TILE(1);
+        ZERO_TILE(2);
+        ZERO_TILE(3);
+    }
     for (int64_t s = 0; s < tile->n_segments; s++, top++, bottom++) {
         const unsigned char *a0 = top->at, *a1 = bottom->at;
         int64_t words = tile->k;
-        for (; words >= TILE_WORDS; words -= TILE_WORDS, a0 += TILE_BYTES, a1 += TILE_BYTES) {
+        for (; words >= each; words -= each, a0 += top->step, a1 += bottom->step) {
             add_tile(is_tall, is_wide, a0, top->stride, a1, bottom->stride, b);
-            b += TILE_WORDS * HL_GEMM_PANEL;
+            b += each * HL_GEMM_PANEL;
         }
         if (!words) continue;
         add_tile(is_tall, is_wide, top->tail, top->tail_stride, bottom->tail, bottom->tail_stride,
                  copy_panel(b, words, panel));
         b += words * HL_GEMM_PANEL;
     }
-    enum { SUMS_BYTES = HL_GEMM_PANEL * sizeof(float) };
-    STORE_TILE(0, sums, SUMS_BYTES);
-    if (is_wide) STORE_TILE(1, sums + HL_VL, SUMS_BYTES);
-    if (is_tall) {
-        STORE_TILE(2, sums + TILE_ROWS * HL_GEMM_PANEL, SUMS_BYTES);
-        if (is_wide) STORE_TILE(3, sums + TILE_ROWS * HL_GEMM_PANEL + HL_VL, SUMS_BYTES);
-    }
+    STORE_TILE(0, to, to_bytes);
+    if (is_wide) STORE_TILE(1, to + HL_VL, to_bytes);
+    to = (float *)(uintptr_t)((uintptr_t)to + (uintptr_t)(TILE_ROWS * to_bytes));
+    if (is_tall) STORE_TILE(2, to, to_bytes);
+    if (is_tall && is_wide) STORE_TILE(3, to + HL_VL, to_bytes);
 }
 
-static void sum_products(int width, int64_t rows, int64_t a_step, const hl_gemm_tile *tile,
-                         float *sums)
+static void choose_tiles(bool is_tall, bool is_wide, int64_t a_step, const hl_gemm_tile *tile,
+                         const float *from, int64_t from_bytes, float *to, int64_t to_bytes)
 {
-    bool is_tall = rows > TILE_ROWS, is_wide = width > 1;
     if (is_tall && is_wide)
-        sum_tiles(true, true, a_step, tile, sums);
+        sum_tiles(true, true, a_step, tile, from, from_bytes, to, to_bytes);
     else if (is_tall)
-        sum_tiles(true, false, a_step, tile, sums);
+        sum_tiles(true, false, a_step, tile, from, from_bytes, to, to_bytes);
     else if (is_wide)
-        sum_tiles(false, true, a_step, tile, sums);
+        sum_tiles(false, true, a_step, tile, from, from_bytes, to, to_bytes);
     else
-        sum_tiles(false, false, a_step, tile, sums);
+        sum_tiles(false, false, a_step, tile, from, from_bytes, to, to_bytes);
+}
+
+/* `rows` rows of C as they are in sums, the rest of them is zero. */
+static void load_sums(int width, int64_t rows, const hl_gemm_tile *tile, float *sums)
+{
+    int64_t n = (width - 1) * HL_VL + tile->last_lanes;
+    memset(sums, 0, sizeof(float) * HL_GEMM_SUM_ROWS * HL_GEMM_PANEL);
+    for (int64_t i = 0; i < rows; i++)
+        memcpy(sums + i * HL_GEMM_PANEL, tile->c + i * tile->ldc, (size_t)n * sizeof(float));
+}
+
+/* What is in C already is where the sums begin, unless they are scaled first. Whole tiles without
+ * an epilogue are made in C. */
+static bool sum_products(int width, int64_t rows, int64_t a_step, hl_gemm_tile *tile, float *sums)
+{
+    enum { SUMS_BYTES = HL_GEMM_PANEL * sizeof(float) };
+    bool is_tall = rows > TILE_ROWS, is_wide = width > 1;
+    bool is_whole = rows % TILE_ROWS == 0 && tile->last_lanes == HL_VL;
+    bool adds = (tile->steps & (STEP_ACCUMULATE | STEP_ALPHA)) == STEP_ACCUMULATE;
+    const int64_t c_bytes = tile->ldc * (int64_t)sizeof(float);
+    const float *from = adds ? is_whole ? tile->c : sums : NULL;
+    if (adds) tile->steps &= ~(unsigned)STEP_ACCUMULATE;
+    if (adds && !is_whole) load_sums(width, rows, tile, sums);
+    bool is_done = is_whole && !tile->steps;
+    choose_tiles(is_tall, is_wide, a_step, tile, from, is_whole ? c_bytes : SUMS_BYTES,
+                 is_done ? tile->c : sums, is_done ? c_bytes : SUMS_BYTES);
+    return !is_done;
 }
 
 /* ---- epilogue: A of these tiles are sums ---- */
@@ -257,15 +296,16 @@ SUMS_TILES(SUMS_FUNCTION)
 
 /* ---- A^T B ---- */
 
-/* A (k,m) as rows (m,words), in whole tiles. */
+/* A (k,m) as rows (m,words), tile after tile. */
 static hl_gemm_columns view_columns(int64_t k, int64_t m, int64_t n, const void *a, int64_t lda,
                                     hl_gemm_word *packed)
 {
     (void)n;
     const uint16_t *from = a;
-    int64_t words = ceil_div(ceil_div(k, 2), TILE_WORDS) * TILE_WORDS, stride = words + HL_VL;
-    for (int64_t t = 0; t < words; t += TILE_WORDS)
-        for (int64_t i = 0; i < m; i += HL_VL) {
+    const hl_gemm_word *first = packed;
+    int64_t words = round_words(ceil_div(k, 2));
+    for (int64_t i = 0; i < m; i += HL_VL)
+        for (int64_t t = 0; t < words; t += TILE_WORDS, packed += TILE_ROWS * TILE_WORDS) {
             int64_t lanes = min64(HL_VL, m - i);
             hl_v square[HL_VL];
 #pragma GCC unroll 16
@@ -276,10 +316,10 @@ static hl_gemm_columns view_columns(int64_t k, int64_t m, int64_t n, const void 
             }
             hl_v_transpose(square);
             for (int64_t j = 0; j < HL_VL; j++)
-                hl_v_store((float *)(void *)(packed + (i + j) * stride + t), square[j]);
+                hl_v_store((float *)(void *)(packed + j * TILE_WORDS), square[j]);
         }
-    int64_t stride_bytes = stride * (int64_t)sizeof(hl_gemm_word);
-    return (hl_gemm_columns){.at = packed, .stride = stride_bytes, .is_turned = true};
+    int64_t stride = words * (int64_t)sizeof(hl_gemm_word);
+    return (hl_gemm_columns){.at = first, .stride = stride, .is_turned = true};
 }
 
 /* ---- the type ---- */
@@ -288,6 +328,8 @@ static hl_gemm_columns view_columns(int64_t k, int64_t m, int64_t n, const void 
 const hl_gemm_type hl_gemm_amx = {
     .bytes = sizeof(uint16_t),
     .terms = TERMS,
+    .rows_best = HL_GEMM_SUM_ROWS,
+    .m_block = 5 * HL_GEMM_SUM_ROWS,
     .k_block = 256,
     .tn_block = 256,
     .tiles = {SUMS_TILES(TILE_ENTRY)},

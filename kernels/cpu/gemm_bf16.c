@@ -123,6 +123,8 @@ static hl_gemm_columns view_columns(int64_t k, int64_t m, int64_t n, const void 
 const hl_gemm_type hl_gemm_bf16 = {
     .bytes = sizeof(uint16_t),
     .terms = TERMS,
+    .rows_best = HL_GEMM_ROWS_BEST,
+    .m_block = 10 * HL_GEMM_ROWS_BEST,
     .k_block = 512,
     .tn_block = 128,
     .tiles = {TILES(TILE_ENTRY)},

@@ -1,7 +1,7 @@
 /* GEMM: the loops around the register tiles, for all types; gemm_f32.c and gemm_bf16.c have the
  * inner loops.
  *
- * Rows of C go by in blocks of M_BLOCK, and K in equal blocks of at most the type's k_block words,
+ * Rows of C go by in blocks of the type's m_block, and K in equal blocks of at most k_block words,
  * so that a panel's block stays in the second-level cache while the rows go by. With segments a
  * block is several whole segments, or part of one. The sums of a block that is not the last are
  * kept in C.
@@ -15,7 +15,6 @@
 #include "kernels/cpu/simd/math.h"
 
 enum {
-    M_BLOCK = 10 * HL_GEMM_ROWS_BEST,
     /* A copy of A shares the second-level cache with B: its rows have COPY_BLOCK words, at a stride
      * one cache line off the power of two. */
     COPY_BLOCK = 512,
@@ -70,7 +69,14 @@ static int64_t pack_panels(const hl_gemm_b *b, int64_t p, int64_t panel1, hl_gem
     from += p * HL_GEMM_PANEL * b->n_stride * bytes;
     hl_gemm_word *to = packed + p * panel_words;
     if (b->n_stride != 1 && b->k_stride != 1) {
-        packer->scattered(b, lanes, from, to);
+        bool are_runs = b->segment_stride * b->segment_stride == 1 && b->n_segments > 1 &&
+                        b->n_segments <= HL_GEMM_TAPS_MAX;
+        if (are_runs && b->k_stride == b->n_segments)
+            packer->between_terms(b, lanes, from, to);
+        else if (are_runs && b->n_stride == b->n_segments)
+            packer->between_columns(b, lanes, from, to);
+        else
+            packer->scattered(b, lanes, from, to);
         return count;
     }
     if (b->n_stride == 1 && lanes == HL_GEMM_PANEL)
@@ -120,19 +126,38 @@ static void run_strip(const hl_gemm_type *type, int width, int64_t rows, int64_t
         return;
     }
     _Alignas(64) float sums[HL_GEMM_SUM_ROWS * HL_GEMM_PANEL];
-    const unsigned char *a = tile->a;
-    const hl_gemm_view *views = tile->views;
-    type->begin_sums();
+    hl_gemm_tile part = *tile;
     for (int64_t i = 0; i < rows; i += HL_GEMM_SUM_ROWS) {
         int64_t n = min64(HL_GEMM_SUM_ROWS, rows - i);
-        tile->a = a + i * a_step;
-        if (views) tile->views = views + i / HL_GEMM_VIEW_ROWS * tile->n_segments;
-        type->sum_products(width, n, a_step, tile, sums);
-        tile->a = (const unsigned char *)sums;
-        run_tiles(type, width, n, HL_GEMM_PANEL * sizeof(float), 0, tile);
+        part.a = tile->a + i * a_step;
+        part.c = tile->c + i * tile->ldc;
+        part.residual = tile->residual + i * tile->ld_residual;
+        part.steps = tile->steps;
+        if (tile->views) part.views = tile->views + i / HL_GEMM_VIEW_ROWS * tile->n_segments;
+        if (!type->sum_products(width, n, a_step, &part, sums)) continue;
+        part.a = (const unsigned char *)sums;
+        run_tiles(type, width, n, HL_GEMM_PANEL * sizeof(float), 0, &part);
     }
-    tile->views = views;
-    type->end_sums();
+}
+
+static int64_t begin_sums(const hl_gemm_type *type, int64_t words)
+{
+    return type->begin_sums ? type->begin_sums(words) : 1;
+}
+
+static void end_sums(const hl_gemm_type *type)
+{
+    if (type->end_sums) type->end_sums();
+}
+
+int64_t hl_gemm_rows_best(const hl_gemm_type *type)
+{
+    return type->rows_best;
+}
+
+int64_t hl_gemm_rows_most(const hl_gemm_type *type)
+{
+    return type->m_block;
 }
 
 /* Vectors of the strip that starts with `left` vectors to go: all when they fit one tile, else
@@ -194,7 +219,7 @@ static bool wants_copy(const hl_gemm *gemm)
 
 static size_t count_copy_bytes(const hl_gemm *gemm)
 {
-    return wants_copy(gemm) ? (size_t)M_BLOCK * COPY_STRIDE * WORD : 0;
+    return wants_copy(gemm) ? (size_t)(gemm->type->m_block * COPY_STRIDE * WORD) : 0;
 }
 
 size_t hl_gemm_scratch_bytes(const hl_gemm *gemm)
@@ -206,7 +231,7 @@ size_t hl_gemm_scratch_bytes(const hl_gemm *gemm)
     k_partition p = divide_k(gemm, copy);
     int64_t most = (copy ? COPY_BLOCK : gemm->type->k_block) / (p.words > 0 ? p.words : 1);
     if (most > gemm->n_segments) most = gemm->n_segments;
-    return bytes + gemm->type->view_bytes(M_BLOCK, most > 1 ? most : 1, p.words);
+    return bytes + gemm->type->view_bytes(gemm->type->m_block, most > 1 ? most : 1, p.words);
 }
 
 bool hl_gemm_is_one_block(const hl_gemm *gemm)
@@ -305,16 +330,17 @@ static unsigned list_steps(const hl_gemm *gemm, bool is_first, bool is_last)
 }
 
 /* All strips of rows [m0, m1) and columns [n0, n1) for one block of the reduction. */
-static void run_block(const hl_gemm *gemm, const k_block *block, unsigned steps, int64_t m0,
-                      int64_t m1, int64_t n0, int64_t n1, unsigned char *copy, void *views)
+static void run_block(const hl_gemm *gemm, const k_block *block, int64_t k_each, unsigned steps,
+                      int64_t m0, int64_t m1, int64_t n0, int64_t n1, unsigned char *copy,
+                      void *views)
 {
     const hl_gemm_epilogue *epilogue = &gemm->epilogue;
     int64_t a_step, rows = m1 - m0;
     hl_gemm_tile tile = make_tile(gemm, block, m0, m1, copy, &a_step);
     const unsigned char *a = tile.a;
     const hl_gemm_word *b = tile.b;
-    tile.steps = steps, tile.alpha = epilogue->alpha;
-    if (gemm->type->make_views) gemm->type->make_views(&tile, rows, a_step, views);
+    tile.k_each = k_each, tile.steps = steps, tile.alpha = epilogue->alpha;
+    if (gemm->type->make_views) gemm->type->make_views(&tile, rows, n1 - n0, a_step, views);
     int width;
     for (int64_t j = n0; j < n1; j += width * HL_VL) {
         width = choose_width(gemm->type, ceil_div(n1 - j, HL_VL), rows);
@@ -340,7 +366,8 @@ void hl_gemm_run(const hl_gemm *gemm, int64_t m0, int64_t m1, int64_t n0, int64_
     }
     bool copy = wants_copy(gemm);
     k_partition partition = divide_k(gemm, copy);
-    for (int64_t i = m0; i < m1; i += M_BLOCK) {
+    int64_t k_each = begin_sums(gemm->type, count_words(gemm->type, gemm->k));
+    for (int64_t i = m0; i < m1; i += gemm->type->m_block) {
         k_block block = {0};
         bool is_last;
         do { /* once for an empty reduction too: C is still to be written */
@@ -349,12 +376,13 @@ void hl_gemm_run(const hl_gemm *gemm, int64_t m0, int64_t m1, int64_t n0, int64_
             int64_t segment = block.segment, at = block.at + block.k;
             if (at >= gemm->k) at = 0, segment += block.n_segments;
             is_last = segment >= gemm->n_segments;
-            run_block(gemm, &block, list_steps(gemm, is_first, is_last), i, min64(i + M_BLOCK, m1),
-                      n0, n1, copy ? scratch : NULL,
+            run_block(gemm, &block, k_each, list_steps(gemm, is_first, is_last), i,
+                      min64(i + gemm->type->m_block, m1), n0, n1, copy ? scratch : NULL,
                       (unsigned char *)scratch + count_copy_bytes(gemm));
             block.segment = segment, block.at = at;
         } while (!is_last);
     }
+    end_sums(gemm->type);
 }
 
 /* ---- A^T B ---- */
@@ -472,7 +500,8 @@ static void pack_runs(const tn_task *task, int64_t k0, int64_t k, int64_t panel_
 }
 
 /* One block of the reduction into all strips of the tile. */
-static void run_tn_block(const tn_task *task, int64_t k0, int64_t k, hl_gemm_word *scratch)
+static void run_tn_block(const tn_task *task, int64_t k0, int64_t k, int64_t k_each,
+                         hl_gemm_word *scratch)
 {
     const hl_gemm_type *type = task->type;
     int64_t words = count_words(type, k), panels = hl_gemm_panels(task->n);
@@ -495,6 +524,7 @@ static void run_tn_block(const tn_task *task, int64_t k0, int64_t k, hl_gemm_wor
         hl_gemm_pack(&b, 0, panels, scratch);
     hl_gemm_tile tile = {.form = a.is_turned ? HL_GEMM_ROWS : HL_GEMM_COLUMNS,
                          .k = words,
+                         .k_each = k_each,
                          .a_stride = a.stride,
                          .n_segments = 1,
                          .ldc = task->ldc,
@@ -531,11 +561,13 @@ static void run_tn_block(const tn_task *task, int64_t k0, int64_t k, hl_gemm_wor
 static void run_tn_task(const tn_task *task, hl_gemm_word *scratch)
 {
     int64_t block = task->type->tn_block * task->type->terms, k0 = task->k0;
+    int64_t k_each = begin_sums(task->type, task->type->tn_block);
     do { /* once for an empty reduction too: C is still to be written */
         int64_t k = min64(block, task->k1 - k0);
-        run_tn_block(task, k0, k, scratch);
+        run_tn_block(task, k0, k, k_each, scratch);
         k0 += k;
     } while (k0 < task->k1);
+    end_sums(task->type);
 }
 
 /* c (cols,rows) (+)= the transpose of t (rows,cols), at most HL_VL x HL_VL */

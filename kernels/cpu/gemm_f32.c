@@ -173,12 +173,19 @@ HL_SIMD hl_v pick_row(const float *at, int64_t k_stride, int64_t n_stride, int64
     return pick_lanes(at, n_stride, lanes);
 }
 
+HL_SIMD hl_v pick_term(const hl_gemm_word *turned, int64_t a, int64_t b)
+{
+    (void)b;
+    return hl_v_load((const float *)(const void *)(turned + a * HL_GEMM_PANEL));
+}
+
 #define SOURCE     float
 #define PACK(name) name##_f32
 #define TERMS      1
 #define load_words load_row
 #define load_run   load_lanes
 #define pick_words pick_row
+#define pick_term  pick_term
 #include "kernels/cpu/gemm_pack.h"
 
 /* A is read in place, one line of it per tile and k. Only where its rows lie a multiple of 4 KB
@@ -221,6 +228,8 @@ static hl_gemm_columns view_columns(int64_t k, int64_t m, int64_t n, const void 
 const hl_gemm_type hl_gemm_f32 = {
     .bytes = sizeof(float),
     .terms = TERMS,
+    .rows_best = HL_GEMM_ROWS_BEST,
+    .m_block = 10 * HL_GEMM_ROWS_BEST,
     .k_block = 1024,
     .tn_block = 512,
     .tiles = {TILES(TILE_ENTRY)},

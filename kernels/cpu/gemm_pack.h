@@ -8,9 +8,11 @@
  * load_run     a vector of words of one column, from `left` terms side by side, or as many as fit
  * pick_words   as load_words, from columns that lie n_stride apart
  *
+ * pick_term    a vector of words, of terms a and b of the words that load_run gave
+ *
  * Rows are read whole, across panels, whatever their stride is. Columns go through squares of words
- * in registers. A convolution's weights have neither side by side: there the segments, which lie
- * close together, are the inner loop, so that a line of memory is read once. */
+ * in registers. A convolution's weights have neither side by side, but segments, the kernel's taps:
+ * they lie between the terms of a column, or between the columns of a row, and squares sort them. */
 
 /* Asks for n elements some rows ahead: rows are too far apart for the hardware to see the pattern.
  * An address beyond the matrix is harmless. */
@@ -87,6 +89,72 @@ static void PACK(transposed)(int64_t k, int64_t lanes, const void *source, int64
         }
 }
 
+/* Where the first segment in memory lies, and which it is: s counts from there. */
+static const SOURCE *PACK(find_first)(const hl_gemm_b *how, const void *source)
+{
+    const SOURCE *b = source;
+    return how->segment_stride < 0 ? b - (how->n_segments - 1) : b;
+}
+static hl_gemm_word *PACK(find_segment)(const hl_gemm_b *how, int64_t s, hl_gemm_word *packed)
+{
+    if (how->segment_stride < 0) s = how->n_segments - 1 - s;
+    return packed + s * ceil_div(how->k, TERMS) * HL_GEMM_PANEL;
+}
+
+/* Segments between terms: a column is one run, whose words are turned first. */
+static void PACK(between_terms)(const hl_gemm_b *how, int64_t lanes, const void *source,
+                                hl_gemm_word *packed)
+{
+    _Alignas(64) hl_gemm_word turned[HL_GEMM_TAPS_MAX * HL_VL * HL_GEMM_PANEL];
+    const int64_t S = how->n_segments, k = how->k, run = k * S;
+    const SOURCE *b = PACK(find_first)(how, source);
+    for (int64_t c = 0; c < k; c += TERMS * HL_VL) {
+        for (int64_t q = 0; q < S; q++)
+            for (int64_t v = 0; v < HL_GEMM_PANEL; v += HL_VL) {
+                int64_t at = c * S + q * TERMS * HL_VL;
+                hl_v square[HL_VL];
+                for (int64_t j = 0; j < HL_VL; j++)
+                    square[j] = v + j < lanes && at < run
+                                    ? load_run(b + (v + j) * how->n_stride + at, run - at)
+                                    : hl_v_zero();
+                hl_v_transpose(square);
+                hl_gemm_word *to = turned + q * HL_VL * HL_GEMM_PANEL + v;
+                for (int64_t j = 0; j < HL_VL; j++, to += HL_GEMM_PANEL)
+                    PACK(store_words)(to, square[j]);
+            }
+        int64_t rows = min64(HL_VL, ceil_div(k - c, TERMS));
+        for (int64_t s = 0; s < S; s++) {
+            hl_gemm_word *to = PACK(find_segment)(how, s, packed) + c / TERMS * HL_GEMM_PANEL;
+            for (int64_t i = 0; i < rows; i++, to += HL_GEMM_PANEL) {
+                int64_t a = i * TERMS * S + s;
+                PACK(store_words)(to, pick_term(turned, a, a + S));
+                PACK(store_words)(to + HL_VL, pick_term(turned + HL_VL, a, a + S));
+            }
+        }
+    }
+}
+
+/* Segments between columns. */
+static void PACK(between_columns)(const hl_gemm_b *how, int64_t lanes, const void *source,
+                                  hl_gemm_word *packed)
+{
+    const int64_t S = how->n_segments, k = how->k;
+    const SOURCE *b = PACK(find_first)(how, source);
+    for (int64_t i = 0; i < k; i += TERMS, b += TERMS * how->k_stride, packed += HL_GEMM_PANEL)
+        for (int64_t v = 0; v < HL_GEMM_PANEL; v += HL_VL)
+            for (int64_t s = 0; s < S; s += HL_VL) {
+                int64_t n = min64(HL_VL, S - s);
+                hl_v square[HL_VL];
+                for (int64_t j = 0; j < HL_VL; j++)
+                    square[j] = v + j < lanes
+                                    ? load_words(b + (v + j) * S + s, how->k_stride, n, k - i)
+                                    : hl_v_zero();
+                hl_v_transpose(square);
+                for (int64_t j = 0; j < n; j++)
+                    PACK(store_words)(PACK(find_segment)(how, s + j, packed) + v, square[j]);
+            }
+}
+
 static void PACK(scattered)(const hl_gemm_b *how, int64_t lanes, const void *source,
                             hl_gemm_word *packed)
 {
@@ -105,6 +173,7 @@ static void PACK(scattered)(const hl_gemm_b *how, int64_t lanes, const void *sou
 }
 
 static const hl_gemm_packer PACK(packer) = {PACK(rows), PACK(edge), PACK(runs), PACK(transposed),
+                                            PACK(between_terms), PACK(between_columns),
                                             PACK(scattered)};
 
 #undef SOURCE
@@ -112,3 +181,4 @@ static const hl_gemm_packer PACK(packer) = {PACK(rows), PACK(edge), PACK(runs), 
 #undef load_words
 #undef load_run
 #undef pick_words
+#undef pick_term

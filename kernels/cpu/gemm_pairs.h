@@ -69,6 +69,16 @@ HL_SIMD hl_v pick_row_bf16(const uint16_t *at, int64_t k_stride, int64_t n_strid
     return (hl_v)_mm512_loadu_si512((const void *)words);
 }
 
+/* Term e of a run stands in half e % 2 of word e / 2; a goes into the low half, b into the high. */
+HL_SIMD hl_v pick_term_pairs(const hl_gemm_word *turned, int64_t a, int64_t b)
+{
+    __m512i low = _mm512_load_si512(turned + a / 2 * HL_GEMM_PANEL);
+    __m512i high = _mm512_load_si512(turned + b / 2 * HL_GEMM_PANEL);
+    low = a % 2 ? _mm512_srli_epi32(low, 16) : low;
+    high = b % 2 ? high : _mm512_slli_epi32(high, 16);
+    return (hl_v)_mm512_mask_blend_epi16(0xaaaaaaaau, low, high);
+}
+
 #define TERMS 2
 
 #define SOURCE     float
@@ -76,6 +86,7 @@ HL_SIMD hl_v pick_row_bf16(const uint16_t *at, int64_t k_stride, int64_t n_strid
 #define load_words load_row_f32
 #define load_run   load_run_f32
 #define pick_words pick_row_f32
+#define pick_term  pick_term_pairs
 #include "kernels/cpu/gemm_pack.h"
 
 #define SOURCE     uint16_t
@@ -83,6 +94,7 @@ HL_SIMD hl_v pick_row_bf16(const uint16_t *at, int64_t k_stride, int64_t n_strid
 #define load_words load_row_bf16
 #define load_run   load_run_bf16
 #define pick_words pick_row_bf16
+#define pick_term  pick_term_pairs
 #include "kernels/cpu/gemm_pack.h"
 
 #endif

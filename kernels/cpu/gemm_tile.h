@@ -82,12 +82,14 @@ enum {
 typedef struct hl_gemm_view {
     const unsigned char *at, *tail; /* tail: words beyond the last whole tile, with zeros behind */
     int64_t stride, tail_stride;    /* bytes between rows */
+    int64_t step;                   /* bytes between tiles */
 } hl_gemm_view;
 
 typedef struct hl_gemm_tile {
     hl_gemm_form form;
     unsigned steps;
     int64_t k; /* word rows of B in a segment */
+    int64_t k_each; /* of them at once, where sums are not made in vectors */
     /* Its first element; with segments its first row's pointer to the first segment. */
     const unsigned char *a;
     int64_t a_stride;       /* bytes between rows, between columns, between lists of pointers */
@@ -208,6 +210,8 @@ HL_SIMD hl_v pick_lanes(const float *at, int64_t stride, int64_t lanes)
     return hl_v_load(picked);
 }
 
+enum { HL_GEMM_TAPS_MAX = 27 };
+
 /* How B is packed from one type of element (gemm_pack.h). `b` is where the first element lies that
  * the call reads, `packed` where the first panel lies that it writes. */
 typedef struct hl_gemm_packer {
@@ -220,14 +224,19 @@ typedef struct hl_gemm_packer {
     /* Terms of k side by side. */
     void (*transposed)(int64_t k, int64_t lanes, const void *b, int64_t n_stride,
                        hl_gemm_word *packed);
-    /* Neither: one panel of all segments, by the strides of `how`. */
+    /* Neither: one panel of all segments, by the strides of `how`. HL_GEMM_TAPS_MAX segments at
+     * most may lie side by side between terms or between columns. */
+    void (*between_terms)(const hl_gemm_b *how, int64_t lanes, const void *b, hl_gemm_word *packed);
+    void (*between_columns)(const hl_gemm_b *how, int64_t lanes, const void *b,
+                            hl_gemm_word *packed);
     void (*scattered)(const hl_gemm_b *how, int64_t lanes, const void *b, hl_gemm_word *packed);
 } hl_gemm_packer;
 
 struct hl_gemm_type {
-    int64_t bytes;             /* of an element */
-    int64_t terms;             /* of k in a word of packed B: 1 or 2 */
-    int64_t k_block, tn_block; /* words of K in a pass */
+    int64_t bytes;               /* of an element */
+    int64_t terms;               /* of k in a word of packed B: 1 or 2 */
+    int64_t rows_best, m_block;  /* rows of C: in a tile, and in a block, which is several tiles */
+    int64_t k_block, tn_block;   /* words of K in a pass */
     hl_gemm_tile_fn tiles[WIDTH_MAX + 1][HEIGHT_MAX + 1];
     const hl_gemm_packer *pack_f32, *pack_bf16; /* from these elements; NULL: none */
     /* Columns of A (k,m), for a tile of C (m,n): where they lie, or in `packed`, which has room for
@@ -238,14 +247,14 @@ struct hl_gemm_type {
     int64_t thin_max;
     void (*run_thin)(const hl_gemm *gemm, int64_t m0, int64_t m1);
     /* Where sums are not made in vectors: sum_products makes those of up to HL_GEMM_SUM_ROWS rows
-     * and two vectors, rows HL_GEMM_PANEL apart, between begin_sums and end_sums; `tiles` then
-     * bring them through the epilogue. NULL: `tiles` make the sums. make_views prepares A of a
-     * block for all strips. */
+     * and two vectors, rows HL_GEMM_PANEL apart, between begin_sums and end_sums, takes the steps
+     * that it does out of the tile's, and says whether the rest is left to `tiles`, or C is written.
+     * NULL: `tiles` make the sums. begin_sums gives k_each for segments of so many words, and
+     * make_views prepares A of a block for so many columns. */
     size_t (*view_bytes)(int64_t rows, int64_t n_segments, int64_t words);
-    void (*make_views)(hl_gemm_tile *tile, int64_t rows, int64_t a_step, void *scratch);
-    void (*begin_sums)(void);
-    void (*sum_products)(int width, int64_t rows, int64_t a_step, const hl_gemm_tile *tile,
-                         float *sums);
+    void (*make_views)(hl_gemm_tile *tile, int64_t rows, int64_t n, int64_t a_step, void *scratch);
+    int64_t (*begin_sums)(int64_t words);
+    bool (*sum_products)(int width, int64_t rows, int64_t a_step, hl_gemm_tile *tile, float *sums);
     void (*end_sums)(void);
 };
 enum { HL_GEMM_SUM_ROWS = 32, HL_GEMM_VIEW_ROWS = 16 };

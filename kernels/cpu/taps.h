@@ -269,6 +269,111 @@ static inline bool hl_taps_are_runs(const hl_taps *taps)
     return !taps->transposed && taps->window.dilation[taps->window.n - 1] == 1;
 }
 
+/* The first pixel of the source's line that line `i` of the kernel reads, or is read by, for a line
+ * of the result that begins at `pixel`; NULL: none. */
+static inline const unsigned char *hl_taps_source_line(const hl_taps *taps, int64_t i,
+                                                       int64_t image, const int64_t *pixel,
+                                                       const void *source, int64_t step)
+{
+    const int last = taps->window.n - 1;
+    int64_t place = image, t[HL_WINDOW_DIMS] = {0};
+    for (int d = last - 1; d >= 0; d--) {
+        t[d] = i % taps->window.kernel[d];
+        i /= taps->window.kernel[d];
+    }
+    for (int d = 0; d < last; d++) {
+        int64_t at = hl_taps_source(taps, d, pixel[d], t[d]);
+        if (at < 0) return NULL;
+        place = place * taps->source[d] + at;
+    }
+    return (const unsigned char *)source + place * taps->source[last] * step;
+}
+
+/* Copies n pixels of 2-byte channels, with a zero channel behind those of each. */
+static inline void hl_taps_spread_pixels(const unsigned char *from, int64_t n, int64_t from_bytes,
+                                         unsigned char *to, int64_t to_bytes)
+{
+    const int64_t C = from_bytes / 2, D = to_bytes / 2;
+#if HL_ISA_AVX512
+    enum { LANES = 32 };
+    const int64_t each = LANES / D;
+    uint16_t index[LANES] = {0};
+    __mmask32 kept = 0;
+    for (int64_t i = 0; i < each; i++)
+        for (int64_t c = 0; c < C; c++) {
+            index[i * D + c] = (uint16_t)(i * C + c);
+            kept |= (__mmask32)1 << (i * D + c);
+        }
+    __m512i places = _mm512_loadu_si512(index);
+    for (int64_t i = 0; i < n; i += each) {
+        int64_t m = hl_cpu_min(each, n - i);
+        __mmask32 read = ((__mmask32)1 << m * C) - 1, written = (__mmask32)(((uint64_t)1 << m * D) - 1);
+        __m512i x = _mm512_maskz_loadu_epi16(read, from + i * from_bytes);
+        _mm512_mask_storeu_epi16(to + i * to_bytes, written,
+                                 _mm512_maskz_permutexvar_epi16(kept, places, x));
+    }
+#else
+    for (int64_t i = 0; i < n; i++, from += from_bytes, to += to_bytes) {
+        memcpy(to, from, (size_t)from_bytes);
+        memset(to + C * 2, 0, (size_t)((D - C) * 2));
+    }
+#endif
+}
+
+/* Where lines of the source are copied whole, with padding: their pixels. */
+static inline int64_t hl_taps_line_pixels(const hl_taps *taps)
+{
+    const int last = taps->window.n - 1;
+    if (taps->result[last] == 0) return 0;
+    return (taps->result[last] - 1) * taps->window.stride[last] + taps->window.kernel[last];
+}
+
+/* Lines of the source that n rows read at most. */
+static inline int64_t hl_taps_count_lines(const hl_taps *taps, int64_t n)
+{
+    const int last = taps->window.n - 1;
+    int64_t width = hl_cpu_max(taps->result[last], 1);
+    int64_t n_results = hl_cpu_min((n + width - 2) / width + 1, n);
+    return n_results * (taps->n_taps / taps->window.kernel[last]);
+}
+
+/* Pointers to what each line of the kernel reads for rows [row, row + n): for line t of row i,
+ * pointers[t * ld + i], in a copy of the source's lines that begin line_bytes apart in `lines`.
+ * `copy` copies pixels, `bytes` each in the copy. For taps that are runs. */
+static inline void hl_taps_point_lines(const hl_taps *taps, int64_t row, int64_t n,
+                                       const void *source, int64_t source_bytes, int64_t bytes,
+                                       void (*copy)(const unsigned char *from, int64_t n,
+                                                    int64_t from_bytes, unsigned char *to,
+                                                    int64_t to_bytes),
+                                       unsigned char *lines, int64_t line_bytes,
+                                       const void **pointers, int64_t ld)
+{
+    const int last = taps->window.n - 1;
+    const int64_t n_lines = taps->n_taps / taps->window.kernel[last];
+    const int64_t n_pixels = hl_taps_line_pixels(taps), before = taps->window.before[last];
+    const int64_t step = taps->window.stride[last] * bytes;
+    const int64_t first = hl_cpu_max(-before, 0);
+    const int64_t head = hl_cpu_min(hl_cpu_max(before, 0), n_pixels);
+    const int64_t body =
+        hl_cpu_max(hl_cpu_min(taps->source[last] - first, n_pixels - head), 0);
+    int64_t pixel[HL_WINDOW_DIMS], length;
+    for (int64_t i = 0; i < n; i += length) {
+        int64_t image = hl_taps_locate(&taps->classes[0], row + i, pixel);
+        length = hl_cpu_min(n - i, taps->result[last] - pixel[last]);
+        for (int64_t t = 0; t < n_lines; t++, lines += line_bytes) {
+            const unsigned char *from =
+                hl_taps_source_line(taps, t, image, pixel, source, source_bytes);
+            int64_t there = from ? body : 0;
+            memset(lines, 0, (size_t)(head * bytes));
+            if (there)
+                copy(from + first * source_bytes, there, source_bytes, lines + head * bytes, bytes);
+            memset(lines + (head + there) * bytes, 0, (size_t)((n_pixels - head - there) * bytes));
+            const void **to = pointers + t * ld + i;
+            for (int64_t j = 0; j < length; j++) to[j] = lines + (pixel[last] + j) * step;
+        }
+    }
+}
+
 /* Runs are short: copying in vectors, the last over what the one before it wrote, takes less than a
  * call. */
 static inline void hl_taps_copy_run(unsigned char *to, const unsigned char *from, int64_t bytes)
