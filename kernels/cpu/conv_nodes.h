@@ -22,6 +22,7 @@
 enum {
     POINTER_BYTES = 64 * 1024, /* that a block's pointers take, roughly */
     FEW_CHANNELS = 16,         /* a run of fewer is copied */
+    LINE_BLOCKS = 4,           /* of the GEMM core's blocks of rows, that share copied lines */
     WORD_ELEMENTS = sizeof(hl_gemm_word) / sizeof(ELEMENT)
 };
 
@@ -111,8 +112,7 @@ static conv_state make_state(const hl_graph *graph, const hl_node *node)
     s.words = hl_gemm_count_rows(TYPE, 1, s.in);
     s.run = s.words * WORD_ELEMENTS;
     int64_t rows_best = hl_gemm_rows_best(TYPE);
-    s.n_rows = POINTER_BYTES / (n_taps * (int64_t)sizeof(void *)) / rows_best;
-    s.n_rows = hl_cpu_min(hl_cpu_max(s.n_rows, 1) * rows_best, hl_gemm_rows_most(TYPE));
+    int64_t rows_most = hl_gemm_rows_most(TYPE);
     s.is_matrix = hl_taps_are_pixels(&s.taps);
     s.by_lines = !transposed && s.in < FEW_CHANNELS && s.groups == 1 && s.in > 0 && !s.is_matrix &&
                  hl_taps_are_runs(&s.taps);
@@ -125,12 +125,16 @@ static conv_state make_state(const hl_graph *graph, const hl_node *node)
     s.line_bytes = hl_taps_line_pixels(&s.taps) * s.spread * (int64_t)sizeof(ELEMENT);
     s.line_bytes = hl_cpu_ceil_div(s.line_bytes, HL_ALIGN) * HL_ALIGN;
     s.n_panels = hl_gemm_panels(count_columns(&s));
+    int64_t n_segments = s.by_lines ? s.n_lines : n_taps;
+    if (s.by_lines) rows_most *= LINE_BLOCKS;
+    s.n_rows = POINTER_BYTES / (n_segments * (int64_t)sizeof(void *)) / rows_best;
+    s.n_rows = hl_cpu_min(hl_cpu_max(s.n_rows, 1) * rows_best, rows_most);
     s.k_stride = transposed ? s.out * n_taps : n_taps;
     s.n_stride = transposed ? n_taps : s.in * n_taps;
     s.group_stride = s.in * s.out * n_taps;
     hl_gemm largest = make_gemm(&s, n_taps);
     s.zeros = take(&s.thread_bytes, (size_t)s.taps.channels * sizeof(ELEMENT));
-    s.pointers = take(&s.thread_bytes, (size_t)(n_taps * s.n_rows) * sizeof(void *));
+    s.pointers = take(&s.thread_bytes, (size_t)(n_segments * s.n_rows) * sizeof(void *));
     if (s.copies)
         s.rows = take(&s.thread_bytes, (size_t)(largest.a_row * s.n_rows) * sizeof(ELEMENT));
     if (s.by_lines) {
@@ -336,17 +340,6 @@ static void copy_rows(const conv_state *s, const void **pointers, int64_t n_taps
         }
 }
 
-/* Pixels of a line, each of them of whole words. */
-static void copy_pixels(const unsigned char *from, int64_t n, int64_t from_bytes, unsigned char *to,
-                        int64_t to_bytes)
-{
-    if (from_bytes == to_bytes) {
-        memcpy(to, from, (size_t)(n * from_bytes));
-        return;
-    }
-    hl_taps_spread_pixels(from, n, from_bytes, to, to_bytes);
-}
-
 /* Rows [row, row + n) of a class. */
 static void run_rows(const conv_state *s, const hl_taps_class *class, int64_t row, int64_t n,
                      void *const *args, void *scratch, unsigned char *own)
@@ -357,8 +350,8 @@ static void run_rows(const conv_state *s, const hl_taps_class *class, int64_t ro
     hl_gemm gemm = make_gemm(s, class->n_taps);
     if (s->by_lines)
         hl_taps_point_lines(&s->taps, row, n, args[0], s->in * (int64_t)sizeof(ELEMENT),
-                            s->spread * (int64_t)sizeof(ELEMENT), copy_pixels, own + s->lines,
-                            s->line_bytes, pointers, s->n_rows);
+                            s->spread * (int64_t)sizeof(ELEMENT), own + s->lines, s->line_bytes,
+                            pointers, s->n_rows);
     else if (!s->is_matrix)
         hl_taps_point(&s->taps, class, row, n, 0, class->n_taps, args[0], sizeof(ELEMENT),
                       own + s->zeros, pointers, s->n_rows);

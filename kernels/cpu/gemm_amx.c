@@ -25,7 +25,8 @@ enum {
     TILE_ROWS = 16,
     TILE_WORDS = 16, /* of K in a tile of A, and rows of one of B */
     TILE_BYTES = 64, /* of a row */
-    COPY_COLUMNS = 256 /* of C that pay for copying A tile by tile */
+    COPY_COLUMNS = 256, /* of C that pay for copying A tile by tile */
+    SHORT_TILES = 7 /* of K, that take less time than to write C */
 };
 
 /* ---- tiles ---- */
@@ -262,6 +263,14 @@ static void load_sums(int width, int64_t rows, const hl_gemm_tile *tile, float *
         memcpy(sums + i * HL_GEMM_PANEL, tile->c + i * tile->ldc, (size_t)n * sizeof(float));
 }
 
+/* Where sums are short the time goes into writing C: so it is asked for before they are made. */
+static void prefetch_c(int width, int64_t rows, const hl_gemm_tile *tile)
+{
+    for (int64_t i = 0; i < rows; i++)
+        for (int v = 0; v < width; v++)
+            __builtin_prefetch(tile->c + i * tile->ldc + v * HL_VL, 1);
+}
+
 /* What is in C already is where the sums begin, unless they are scaled first. Whole tiles without
  * an epilogue are made in C. */
 static bool sum_products(int width, int64_t rows, int64_t a_step, hl_gemm_tile *tile, float *sums)
@@ -275,6 +284,8 @@ static bool sum_products(int width, int64_t rows, int64_t a_step, hl_gemm_tile *
     if (adds) tile->steps &= ~(unsigned)STEP_ACCUMULATE;
     if (adds && !is_whole) load_sums(width, rows, tile, sums);
     bool is_done = is_whole && !tile->steps;
+    bool is_short = tile->n_segments * tile->k <= SHORT_TILES * tile->k_each;
+    if (!adds && is_short) prefetch_c(width, rows, tile);
     choose_tiles(is_tall, is_wide, a_step, tile, from, is_whole ? c_bytes : SUMS_BYTES,
                  is_done ? tile->c : sums, is_done ? c_bytes : SUMS_BYTES);
     return !is_done;

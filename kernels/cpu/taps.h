@@ -289,33 +289,47 @@ static inline const unsigned char *hl_taps_source_line(const hl_taps *taps, int6
     return (const unsigned char *)source + place * taps->source[last] * step;
 }
 
-/* Copies n pixels of 2-byte channels, with a zero channel behind those of each. */
-static inline void hl_taps_spread_pixels(const unsigned char *from, int64_t n, int64_t from_bytes,
-                                         unsigned char *to, int64_t to_bytes)
+/* How pixels of 2-byte channels are copied with a zero channel behind those of each: a vector of so
+ * many at once, C and D channels each. */
+typedef struct hl_taps_spread {
+    int64_t C, D, each;
+    uint16_t index[32];
+    uint32_t kept;
+} hl_taps_spread;
+
+static inline hl_taps_spread hl_taps_spread_make(int64_t from_bytes, int64_t to_bytes)
 {
-    const int64_t C = from_bytes / 2, D = to_bytes / 2;
-#if HL_ISA_AVX512
-    enum { LANES = 32 };
-    const int64_t each = LANES / D;
-    uint16_t index[LANES] = {0};
-    __mmask32 kept = 0;
-    for (int64_t i = 0; i < each; i++)
-        for (int64_t c = 0; c < C; c++) {
-            index[i * D + c] = (uint16_t)(i * C + c);
-            kept |= (__mmask32)1 << (i * D + c);
+    hl_taps_spread s = {.C = from_bytes / 2, .D = to_bytes / 2};
+    s.each = 32 / s.D;
+    for (int64_t i = 0; i < s.each; i++)
+        for (int64_t c = 0; c < s.C; c++) {
+            s.index[i * s.D + c] = (uint16_t)(i * s.C + c);
+            s.kept |= (uint32_t)1 << (i * s.D + c);
         }
-    __m512i places = _mm512_loadu_si512(index);
-    for (int64_t i = 0; i < n; i += each) {
-        int64_t m = hl_cpu_min(each, n - i);
-        __mmask32 read = ((__mmask32)1 << m * C) - 1, written = (__mmask32)(((uint64_t)1 << m * D) - 1);
-        __m512i x = _mm512_maskz_loadu_epi16(read, from + i * from_bytes);
-        _mm512_mask_storeu_epi16(to + i * to_bytes, written,
-                                 _mm512_maskz_permutexvar_epi16(kept, places, x));
+    return s;
+}
+
+static inline void hl_taps_spread_pixels(const hl_taps_spread *s, const unsigned char *from,
+                                         int64_t n, unsigned char *to)
+{
+#if HL_ISA_AVX512
+    const __m512i index = _mm512_loadu_si512(s->index);
+    const int64_t from_bytes = s->each * s->C * 2, to_bytes = s->each * s->D * 2;
+    __mmask32 read = (__mmask32)(((uint64_t)1 << s->each * s->C) - 1);
+    __mmask32 written = (__mmask32)(((uint64_t)1 << s->each * s->D) - 1);
+    for (; n > 0; n -= s->each, from += from_bytes, to += to_bytes) {
+        if (n < s->each) {
+            read = (__mmask32)(((uint64_t)1 << n * s->C) - 1);
+            written = (__mmask32)(((uint64_t)1 << n * s->D) - 1);
+        }
+        __m512i pixels = _mm512_maskz_loadu_epi16(read, from);
+        pixels = _mm512_maskz_permutexvar_epi16(s->kept, index, pixels);
+        _mm512_mask_storeu_epi16(to, written, pixels);
     }
 #else
-    for (int64_t i = 0; i < n; i++, from += from_bytes, to += to_bytes) {
-        memcpy(to, from, (size_t)from_bytes);
-        memset(to + C * 2, 0, (size_t)((D - C) * 2));
+    for (int64_t i = 0; i < n; i++, from += s->C * 2, to += s->D * 2) {
+        memcpy(to, from, (size_t)(s->C * 2));
+        memset(to + s->C * 2, 0, (size_t)((s->D - s->C) * 2));
     }
 #endif
 }
@@ -339,15 +353,15 @@ static inline int64_t hl_taps_count_lines(const hl_taps *taps, int64_t n)
 
 /* Pointers to what each line of the kernel reads for rows [row, row + n): for line t of row i,
  * pointers[t * ld + i], in a copy of the source's lines that begin line_bytes apart in `lines`.
- * `copy` copies pixels, `bytes` each in the copy. For taps that are runs. */
+ * Pixels have source_bytes, and as many or more in the copy. What the line of results above has
+ * copied is not copied again. For taps that are runs. */
 static inline void hl_taps_point_lines(const hl_taps *taps, int64_t row, int64_t n,
                                        const void *source, int64_t source_bytes, int64_t bytes,
-                                       void (*copy)(const unsigned char *from, int64_t n,
-                                                    int64_t from_bytes, unsigned char *to,
-                                                    int64_t to_bytes),
                                        unsigned char *lines, int64_t line_bytes,
                                        const void **pointers, int64_t ld)
 {
+    hl_taps_spread spread = {0};
+    if (bytes != source_bytes) spread = hl_taps_spread_make(source_bytes, bytes);
     const int last = taps->window.n - 1;
     const int64_t n_lines = taps->n_taps / taps->window.kernel[last];
     const int64_t n_pixels = hl_taps_line_pixels(taps), before = taps->window.before[last];
@@ -356,20 +370,37 @@ static inline void hl_taps_point_lines(const hl_taps *taps, int64_t row, int64_t
     const int64_t head = hl_cpu_min(hl_cpu_max(before, 0), n_pixels);
     const int64_t body =
         hl_cpu_max(hl_cpu_min(taps->source[last] - first, n_pixels - head), 0);
-    int64_t pixel[HL_WINDOW_DIMS], length;
-    for (int64_t i = 0; i < n; i += length) {
+    /* Kernel line t reads what line t + `shift` of the same plane reads for the results above. */
+    const int above = last - 1;
+    const int64_t plane = above < 0 ? 1 : taps->window.kernel[above];
+    int64_t shift = plane;
+    if (above >= 0 && taps->window.stride[above] % taps->window.dilation[above] == 0)
+        shift = taps->window.stride[above] / taps->window.dilation[above];
+    int64_t pixel[HL_WINDOW_DIMS], length, before_it = 0;
+    for (int64_t i = 0; i < n; before_it = i, i += length) {
         int64_t image = hl_taps_locate(&taps->classes[0], row + i, pixel);
         length = hl_cpu_min(n - i, taps->result[last] - pixel[last]);
-        for (int64_t t = 0; t < n_lines; t++, lines += line_bytes) {
+        bool is_below = i > 0 && above >= 0 && pixel[above] > 0;
+        for (int64_t t = 0; t < n_lines; t++) {
+            const void **to = pointers + t * ld + i;
+            if (is_below && t % plane + shift < plane) {
+                const unsigned char *same = pointers[(t + shift) * ld + before_it];
+                if (before_it == 0) same -= row % taps->result[last] * step;
+                for (int64_t j = 0; j < length; j++) to[j] = same + j * step;
+                continue;
+            }
             const unsigned char *from =
                 hl_taps_source_line(taps, t, image, pixel, source, source_bytes);
             int64_t there = from ? body : 0;
             memset(lines, 0, (size_t)(head * bytes));
-            if (there)
-                copy(from + first * source_bytes, there, source_bytes, lines + head * bytes, bytes);
+            if (there && bytes == source_bytes)
+                memcpy(lines + head * bytes, from + first * bytes, (size_t)(there * bytes));
+            else if (there)
+                hl_taps_spread_pixels(&spread, from + first * source_bytes, there,
+                                      lines + head * bytes);
             memset(lines + (head + there) * bytes, 0, (size_t)((n_pixels - head - there) * bytes));
-            const void **to = pointers + t * ld + i;
             for (int64_t j = 0; j < length; j++) to[j] = lines + (pixel[last] + j) * step;
+            lines += line_bytes;
         }
     }
 }
