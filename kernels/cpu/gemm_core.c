@@ -366,7 +366,9 @@ void hl_gemm_run(const hl_gemm *gemm, int64_t m0, int64_t m1, int64_t n0, int64_
     }
     bool copy = wants_copy(gemm);
     k_partition partition = divide_k(gemm, copy);
-    int64_t k_each = begin_sums(gemm->type, count_words(gemm->type, gemm->k));
+    /* Segments that are copied are one run. */
+    int64_t run = partition.words * (copy ? partition.n_segments : 1);
+    int64_t k_each = begin_sums(gemm->type, run);
     for (int64_t i = m0; i < m1; i += gemm->type->m_block) {
         k_block block = {0};
         bool is_last;

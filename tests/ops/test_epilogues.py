@@ -157,8 +157,10 @@ def convolution(s: Shape, transposed: bool, end, bias: bool) -> Build:
 @pytest.mark.parametrize("transposed", [False, True], ids=["conv", "transpose"])
 @pytest.mark.parametrize("s", CONVOLUTIONS, ids=lambda s: s.name)
 def test_ends_are_part_of_the_convolution(s: Shape, transposed: bool, isa: str) -> None:
-    """But for the residual of a transposed convolution with strides, whose results lie apart."""
-    is_apart = transposed and max(s.stride) > 1 and s.groups != s.c
+    """But for the residual of a transposed convolution with strides, whose results lie apart unless
+    they have so few channels that lines of them are made at once.
+    """
+    is_apart = transposed and max(s.stride) > 1 and s.groups != s.c and s.c >= 16
     for name, end in ENDS.items():
         build = convolution(s, transposed, end, bias=False)
         want, _ = run(build, operands(s, transposed), False, isa)
