@@ -123,7 +123,8 @@ cuda: $(STAMP)-cuda
 
 # What `make test` leaves out of the CUDA backend, where nvcc is and no GPU: our declarations are
 # NVIDIA's, the real cuDNN has plans for the zoo, and Python runs over the emulated driver with the kernels' fatbins embedded: every op,
-# with pointwise programs interpreted and compiled, and whole trainings against the CPU's.
+# with pointwise programs interpreted and compiled, whole trainings against the CPU's, and the memory
+# of the zoo.
 cuda-check: export HL_CUDA := 1
 cuda-check: export HL_CUDA_ARCHS ?= 75;90
 cuda-check: export HL_WERROR := 1
@@ -133,6 +134,8 @@ cuda-check: build
 	HOTLOOP_TEST_GPU=1 HOTLOOP_CUDA_PATH=$(FAKES)/libcuda_fake.so HOTLOOP_NVRTC_PATH=none \
 		HOTLOOP_CUDNN_PATH=none $(PYTEST) tests/ops tests/train/test_gpu.py tests/train/test_gpu_copies.py \
 		tests/train/test_gpu_launches.py tests/cuda $(ARGS)
+	HOTLOOP_TEST_GPU=1 HOTLOOP_CUDA_PATH=$(FAKES)/libcuda_fake.so HOTLOOP_NVRTC_PATH=none \
+		HOTLOOP_CUDNN_PATH=none $(PYTEST) --long tests/models/test_memory_gpu.py $(ARGS)
 	HOTLOOP_TEST_GPU=1 HOTLOOP_CUDA_PATH=$(FAKES)/libcuda_fake.so \
 		HOTLOOP_CUBLASLT_PATH=$(FAKES)/libcublasLt_fake.so \
 		HOTLOOP_CUDNN_PATH=$(FAKES)/libcudnn_fake.so \
@@ -140,7 +143,7 @@ cuda-check: build
 		$(PYTEST) $(ARGS) tests/train/test_gpu.py tests/train/test_gpu_products.py \
 		tests/train/test_gpu_convolutions.py \
 		tests/train/test_gpu_copies.py::test_same_bits_as_casts \
-		tests/train/test_gpu_launches.py tests/ops/test_values.py
+		tests/train/test_gpu_launches.py tests/ops/test_values.py tests/models/test_memory_gpu.py
 
 # Registers, stack, spills and shared memory of every kernel against tests/cuda/resources.txt;
 # ARGS=--write writes it anew.

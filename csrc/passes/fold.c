@@ -15,7 +15,8 @@
  *
  * A graph that changes a parameter or a statistic folds nothing that comes of it. A training step
  * is such a graph: there factor and shift would be another function of the parameters in its last
- * bits. Nor is anything folded where somebody else reads the product's result. */
+ * bits. Nor is anything folded where somebody else reads the product's result, or where weight,
+ * bias and factor are not all of the result's dtype: what they give would be of another one. */
 #include "base/alloc.h"
 #include "ops/build.h"
 #include "passes/passes.h"
@@ -187,6 +188,7 @@ static hl_status fold_node(fold_state *s, hl_node_id id)
         const hl_type *result = hl_node_out_type(graph, product, 0);
         if (hl_type_equal(result, hl_node_out_type(graph, &node, 0)) &&
             hl_graph_dtype(graph, by) == result->dtype &&
+            (f.shift == HL_NONE || hl_graph_dtype(graph, f.shift) == result->dtype) &&
             hl_node_in_type(graph, product, 1)->dtype == result->dtype &&
             is_per_channel(hl_graph_shape(graph, by), &result->shape, f.result_dim))
             return fold_into(s, rule, f, by, node.out);

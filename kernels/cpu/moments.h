@@ -51,7 +51,8 @@ HL_SIMD void hl_moments_join(float n_a, float n_b, hl_v *mean, hl_v *m2, hl_v me
     hl_v delta = mean_b - *mean;
     float share = n_b / (n_a + n_b);
     *mean = *mean + delta * share;
-    *m2 = (*m2 + m2_b) + delta * delta * (n_a * share);
+    /* In this order the square of a first mean, times 0 rows, is 0 and not infinity times 0. */
+    *m2 = (*m2 + m2_b) + delta * (n_a * share) * delta;
 }
 
 /* Columns [c, c + n) of n_rows rows behind `before` rows of their block. */

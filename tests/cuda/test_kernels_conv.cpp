@@ -1,6 +1,8 @@
 /* Products of windows that are not in memory against fp64 of the same rounded operands: rows,
- * steps and taps in either direction, groups, results whose rows lie apart, shares of pixels. */
+ * steps and taps in either direction, groups, results whose rows lie apart, shares of pixels. And
+ * weight gradients as cuDNN leaves them, brought into the weight's order and float32: exact. */
 #include "ir/dtype.h"
+#include "kernels/cuda/conv_dnn.h"
 #include "kernels/cuda/matmul.h"
 #include "tests/cuda/kernel_test.h"
 
@@ -176,6 +178,35 @@ static void test_weight_grad(const conv_case &k, int which, int64_t shares, bool
     check_close("w in f16", rounded, want, bound);
 }
 
+/* (O,M,N) to (O,N,M). From 65536 elements on, all numbers that T has are among them. */
+template <class T> static void test_widen(int64_t O, int64_t M, int64_t N)
+{
+    start_case("conv_widen %s (%lld,%lld,%lld)", suffix<T>(), (long long)O, (long long)M,
+               (long long)N);
+    buffer<T> src(O * M * N);
+    buffer<float> dst(src.n);
+    for (int64_t i = 0; i < src.n; i++) {
+        uint16_t bits = (uint16_t)(i * 40503); /* an odd factor: a permutation of all 16 bits */
+        memcpy(&src[i], &bits, sizeof bits);
+    }
+    run_orders({&dst},
+               [&] { LAUNCH(conv_widen, suffix<T>(), 3, 64, {src.get(), dst.get()}, O, M, N); });
+    bool is_right = true;
+    for (int64_t i = 0; i < src.n; i++) {
+        double want = number(src[i]), got = dst[i / (M * N) * M * N + i % N * M + i / N % M];
+        is_right =
+            is_right && (isnan(want) ? isnan(got) : got == want && signbit(got) == signbit(want));
+    }
+    check("every element", is_right);
+}
+
+template <class T> static void test_widened()
+{
+    test_widen<T>(1, 1, 1), test_widen<T>(64, 9, 1), test_widen<T>(64, 1, 9);
+    test_widen<T>(3, 5, 7), test_widen<T>(2, 256, 128), test_widen<T>(5, 49, 3);
+    test_widen<T>(0, 9, 4), test_widen<T>(4, 9, 0);
+}
+
 template <class T> static void test_all()
 {
     int which = 0;
@@ -194,5 +225,6 @@ int main()
     test_all<float>();
     if (has_bf16_mma()) test_all<hl_bf16>();
     test_all<hl_f16>();
+    test_widened<hl_bf16>(), test_widened<hl_f16>();
     return finish_tests("test_kernels_conv");
 }

@@ -199,6 +199,73 @@ _CONV = [
     ),
 ]
 
+_MOMENTS_OF_COLUMNS = [
+    Mutant(
+        "variance-is-a-difference-of-squares",
+        _CPU + "moments.h",
+        "hl_v d = hl_row_load(x + r * I + c, n) - center;\n            squares[r & 1] += d * d;",
+        "hl_v d = hl_row_load(x + r * I + c, n);\n"
+        "            squares[r & 1] += d * d - center * center;",
+        c("test_cpu_moments"),
+    ),
+    Mutant(
+        "square-of-the-first-mean-overflows",
+        _CPU + "moments.h",
+        "delta * (n_a * share) * delta;",
+        "delta * delta * (n_a * share);",
+        c("test_cpu_moments"),
+    ),
+    Mutant(
+        "blocks-weigh-alike",
+        _CPU + "moments.h",
+        "(float)(hl_cpu_min(N, (p + 2 * step) * grain) - (p + step) * grain);",
+        "n_a;",
+        c("test_cpu_moments"),
+    ),
+    Mutant(
+        "odd-blocks-are-left-out",
+        _CPU + "moments.h",
+        "p + step < n_partials;",
+        "p + 2 * step <= n_partials;",
+        c("test_cpu_moments"),
+    ),
+    Mutant(
+        "moments-of-no-rows-are-numbers",
+        _CPU + "moments.h",
+        "var[c] = N > 0 ? partials[I + c] / (float)N : NAN;",
+        "var[c] = N > 0 ? partials[I + c] / (float)N : 0;",
+        c("test_cpu_moments"),
+    ),
+    Mutant(
+        "shares-reach-behind-the-columns",
+        _CPU + "moments.h",
+        "hl_cpu_min(end * n_vectors / m->n_partials * HL_VL, m->I)",
+        "end * n_vectors / m->n_partials * HL_VL",
+        c("test_cpu_moments"),
+    ),
+    Mutant(
+        "shares-leave-columns-out",
+        _CPU + "moments.h",
+        "int64_t n_vectors = hl_cpu_ceil_div(m->I, HL_VL);",
+        "int64_t n_vectors = m->I / HL_VL;",
+        c("test_cpu_moments"),
+    ),
+    Mutant(
+        "last-columns-are-a-whole-vector",
+        _CPU + "moments.h",
+        "if (c < I) hl_moments_take_vector(x, I, c, I - c, before, n_rows, partial);",
+        "if (c < I) hl_moments_take_vector(x, I, c, HL_VL, before, n_rows, partial);",
+        c("test_cpu_moments"),
+    ),
+    Mutant(
+        "blocks-are-more-than-their-places",
+        _CPU + "moments.h",
+        "hl_cpu_ceil_div(hl_cpu_ceil_div(N, HL_CPU_PARTIALS), hl_cpu_max(unit, 1));",
+        "hl_cpu_ceil_div(N, HL_CPU_PARTIALS) / hl_cpu_max(unit, 1);",
+        c("test_cpu_moments"),
+    ),
+]
+
 _WINDOWS = [
     Mutant(
         "last-nan-of-a-window-is-the-largest",
@@ -262,6 +329,20 @@ _WINDOWS = [
         "start < p.n - t)",
         "start <= p.n - t)",
         cuda("test_kernels_window"),
+    ),
+    Mutant(
+        "gpu-widens-weights-where-they-lay",
+        _CUDA + "conv_dnn.cu",
+        "(o * p.M + m) * p.N + n);",
+        "(o * p.N + n) * p.M + m);",
+        cuda("test_kernels_conv"),
+    ),
+    Mutant(
+        "gpu-widens-the-wrong-filter",
+        _CUDA + "conv_dnn.cu",
+        "(o * p.M + m)",
+        "(o * p.N + m)",
+        cuda("test_kernels_conv"),
     ),
     Mutant(
         "gpu-moves-words-of-two-pixels",
@@ -377,6 +458,135 @@ _CORE = [
         "HL_OP_INTERNAL | HL_OP_ANY_ORDER, pad,",
         "HL_OP_INTERNAL, pad,",
         python(_LAYOUT),
+    ),
+]
+
+_FOLD = [
+    Mutant(
+        "fold-though-others-read-the-product",
+        "csrc/passes/fold.c",
+        "hl_uses_count(&s->uses, value) != 1 || ",
+        "",
+        c("test_fold"),
+    ),
+    Mutant(
+        "fold-though-the-product-is-kept",
+        "csrc/passes/fold.c",
+        " || s->uses.kept[value])",
+        ")",
+        c("test_fold"),
+    ),
+    Mutant(
+        "fold-over-segments",
+        "csrc/passes/fold.c",
+        "product->segment != node->segment || ",
+        "",
+        c("test_fold"),
+    ),
+    Mutant(
+        "fold-over-a-fence",
+        "csrc/passes/fold.c",
+        " || product->fence != node->fence",
+        "",
+        c("test_fold"),
+    ),
+    Mutant(
+        "fold-a-factor-of-the-batch",
+        "csrc/passes/fold.c",
+        "!s->is_fixed[by] || ",
+        "",
+        c("test_fold"),
+    ),
+    Mutant(
+        "fold-into-a-weight-that-changes",
+        "csrc/passes/fold.c",
+        "!s->is_fixed[product->in[1]] || ",
+        "",
+        c("test_fold"),
+    ),
+    Mutant(
+        "fold-into-a-bias-that-changes",
+        "csrc/passes/fold.c",
+        "(f.shift != HL_NONE && !s->is_fixed[f.shift])",
+        "false",
+        c("test_fold"),
+    ),
+    Mutant(
+        "fold-random-factors",
+        "csrc/passes/fold.c",
+        "(HL_OP_UPDATES | HL_OP_RANDOM)",
+        "HL_OP_UPDATES",
+        c("test_fold"),
+    ),
+    Mutant(
+        "fold-what-the-optimizer-changes",
+        "csrc/passes/fold.c",
+        "changed, HL_SEGMENT_APPLY);",
+        "changed, HL_SEGMENT_MICRO);",
+        c("test_fold"),
+    ),
+    Mutant(
+        "fold-channels-that-spread",
+        "csrc/passes/fold.c",
+        "if (hl_type_equal(result, hl_node_out_type(graph, &node, 0)) &&",
+        "if (",
+        c("test_fold"),
+    ),
+    Mutant(
+        "fold-factors-of-any-dtype",
+        "csrc/passes/fold.c",
+        "hl_graph_dtype(graph, by) == result->dtype &&",
+        "",
+        c("test_fold"),
+    ),
+    Mutant(
+        "fold-into-a-bias-of-any-dtype",
+        "csrc/passes/fold.c",
+        "(f.shift == HL_NONE || hl_graph_dtype(graph, f.shift) == result->dtype) &&",
+        "",
+        c("test_fold"),
+    ),
+    Mutant(
+        "fold-into-a-weight-of-any-dtype",
+        "csrc/passes/fold.c",
+        "hl_node_in_type(graph, product, 1)->dtype == result->dtype &&",
+        "",
+        c("test_fold"),
+    ),
+    Mutant(
+        "fold-factors-along-any-dim",
+        "csrc/passes/fold.c",
+        "if (shape->dim[d] != 1 && d + missing != dim) return false;",
+        ";",
+        c("test_fold"),
+    ),
+    Mutant(
+        "fold-a-quotient-by-the-product",
+        "csrc/passes/fold.c",
+        "{HL_OP_DIV, true, false}",
+        "{HL_OP_DIV, true, true}",
+        c("test_fold"),
+    ),
+    Mutant(
+        "fold-a-factor-without-the-shift",
+        "csrc/passes/fold.c",
+        "if (f.shift != HL_NONE || !rule->scales)",
+        "if (!rule->scales)",
+        c("test_fold"),
+    ),
+    Mutant(
+        "fold-shared-weights-of-groups",
+        _OPS + "conv.c",
+        "return !is_transposed || node->attrs.conv.groups == 1;",
+        "return true;",
+        c("test_fold"),
+    ),
+    Mutant(
+        "fold-into-rows-of-a-transposed-weight",
+        _OPS + "matmul.c",
+        "*out_weight_dim = node->attrs.matmul.trans_b ? rank - 2 : rank - 1;",
+        "*out_weight_dim = rank - 1;",
+        c("test_fold"),
     ),
 ]
 
@@ -530,4 +740,4 @@ _PYTHON = [
     ),
 ]
 
-MUTANTS = [*_TAPS, *_CONV, *_WINDOWS, *_CORE, *_PYTHON]
+MUTANTS = [*_TAPS, *_CONV, *_MOMENTS_OF_COLUMNS, *_WINDOWS, *_CORE, *_FOLD, *_PYTHON]

@@ -1,0 +1,105 @@
+"""Memory of training on a GPU, real or emulated: what is predicted is what is taken.
+
+The plans of the whole zoo are made, which takes all memory that a run has, and not run; small nets
+train, with a smaller last batch, validation and the best weights kept.
+"""
+
+import os
+from collections.abc import Iterator
+
+import hotloop as hl
+import numpy as np
+import pytest
+from hotloop import _core, models
+from hotloop.data.shorthand import as_datamodule
+from hotloop.training.plans.accelerator import choose_device
+from hotloop.training.run.planner import Planner
+from needs import NO_GPU
+from train.recipes import quiet
+
+pytestmark = pytest.mark.skipif(not os.environ.get("HOTLOOP_TEST_GPU"), reason=NO_GPU)
+
+QUICK = ("resnet_cifar", "mobilenet_v3_small")
+BATCHES = (2, 3, 5)
+ZOO = [
+    pytest.param(name, marks=[] if name in QUICK else [pytest.mark.long]) for name in models.__all__
+]
+TRAININGS = [
+    pytest.param("mobilenet_v3_small", "32-true"),
+    pytest.param("resnet_cifar", "32-true", marks=pytest.mark.long),
+    pytest.param("resnet_cifar", "16-mixed", marks=pytest.mark.long),
+]
+
+
+@pytest.fixture
+def gpu() -> Iterator[_core.Device]:
+    """The GPU that trainings use; it holds nothing of theirs in the end."""
+    device, _ = choose_device("gpu", "32-true")
+    yield device
+    hl.empty_cache()
+    memory = device.memory()
+    assert memory is not None
+    assert memory["current_bytes"] == 0
+
+
+def make(
+    name: str, batch: int, n: int, n_val: int = 0, side: int = 32, **fields: object
+) -> tuple[hl.nn.Module, hl.DataModule, hl.TrainingConfig]:
+    """A model, and images to train on and to validate."""
+    rng, rows = np.random.default_rng(0), n + n_val
+    x, y = rng.standard_normal((rows, 3, side, side)).astype("float32"), np.arange(rows) % 2
+    if name == "unet":
+        y = np.tile(y[:, None, None], (1, side, side))
+    val = (x[n:], y[n:]) if n_val else None
+    data = hl.DataModule.from_arrays(x[:n], y[:n], val=val, batch_size=batch)
+    usual = {"precision": "32-true", "max_epochs": 1, "lr": 1e-4, "benchmark": False}
+    config = quiet(**(usual | {"accelerator": "gpu"} | fields))
+    return getattr(models, name)(num_classes=2), data, config
+
+
+def memory_of(device: _core.Device) -> dict[str, int]:
+    memory = device.memory()
+    assert memory is not None
+    return memory
+
+
+def check_plan(gpu: _core.Device, name: str, batch: int, **fields: object) -> None:
+    """Of batches of one size: a plan that was only predicted has the bytes of the one made."""
+    predicted = hl.plan(*make(name, batch, 2 * batch, **fields))
+    before = memory_of(gpu)
+    assert before["current_bytes"] == 0  # a prediction takes none
+    model, data, config = make(name, batch, 2 * batch, **fields)
+    planner = Planner(model, as_datamodule(data), config)
+    try:
+        planner.prepare()
+        made, taken = planner.train_plans[0][0].info(), memory_of(gpu)
+        known = planner.predicted_bytes
+    finally:
+        planner.close()
+    of_plan = made.keys() - {"store_bytes"}  # once it is made, those have the best weights too
+    assert {k: predicted.info[k] for k in of_plan} == {k: made[k] for k in of_plan}
+    assert predicted.peak_bytes == known == taken["current_bytes"] == taken["peak_bytes"]
+    if "fake" in os.environ.get("HOTLOOP_CUDA_PATH", ""):  # no one else takes memory there
+        assert before["free_bytes"] - taken["free_bytes"] == known
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_the_zoo_takes_what_is_predicted(gpu: _core.Device, name: str) -> None:
+    check_plan(gpu, name, 3, optimizer="sgd")
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("name", QUICK)
+def test_so_do_batches_of_any_size(gpu: _core.Device, name: str, batch: int) -> None:
+    check_plan(gpu, name, batch, side=16, restore_best=True)
+
+
+@pytest.mark.parametrize(("name", "precision"), TRAININGS)
+def test_training_takes_no_more(gpu: _core.Device, name: str, precision: str) -> None:
+    """A step allocates nothing, whichever plan it is of."""
+    fields = {"precision": precision, "restore_best": True, "max_epochs": 2}
+    result = hl.train(*make(name, 3, 5, 4, side=16, **fields))
+    assert len(result.history["val_loss"]) == 2
+    taken = memory_of(gpu)
+    assert result.peak_bytes == result.predicted_peak_bytes == taken["peak_bytes"]
+    assert taken["current_bytes"] == 0
