@@ -228,6 +228,21 @@ static void run_tasks(const weight_state *s, void *const *args, int64_t begin, i
     }
 }
 
+/* to (cols,rows) = the transpose of from (rows,cols) */
+static void turn(int64_t rows, int64_t cols, const float *from, float *to)
+{
+    for (int64_t j = 0; j < cols; j += HL_VL)
+        for (int64_t i = 0; i < rows; i += HL_VL) {
+            int64_t height = hl_cpu_min(rows - i, HL_VL), width = hl_cpu_min(cols - j, HL_VL);
+            hl_v square[HL_VL];
+            for (int64_t r = 0; r < HL_VL; r++)
+                square[r] = r < height ? hl_v_load_n(from + (i + r) * cols + j, width) : hl_v_zero();
+            hl_v_transpose(square);
+            for (int64_t c = 0; c < width; c++)
+                hl_v_store_n(to + (j + c) * rows + i, square[c], height);
+        }
+}
+
 /* Rows [begin, end) of the weight (O,in,taps) from the shares' (O,taps,in). */
 static void merge_shares(const weight_state *s, const float *partials, float *weight, int64_t begin,
                          int64_t end, float *sums)
@@ -245,8 +260,7 @@ static void merge_shares(const weight_state *s, const float *partials, float *we
             }
             from = sums;
         }
-        for (int64_t t = 0; t < s->n_taps; t++)
-            for (int64_t c = 0; c < s->in; c++) to[c * s->n_taps + t] = from[t * s->in + c];
+        turn(s->n_taps, s->in, from, to);
     }
 }
 

@@ -34,7 +34,8 @@
  *
  *     v = sum of the products    of this range
  *     v = v * alpha
- *     v = v + C                  unless first, and between the blocks of K
+ *     v = v + C                  unless first, and between the blocks of K, where tiles of a
+ *                                processor with AMX begin with C in place of zero
  *     v = v * scale[j]           these four if last
  *     v = v + bias[j]
  *     v = v + residual[i][j]

@@ -271,17 +271,17 @@ static void prefetch_c(int width, int64_t rows, const hl_gemm_tile *tile)
             __builtin_prefetch(tile->c + i * tile->ldc + v * HL_VL, 1);
 }
 
-/* What is in C already is where the sums begin, unless they are scaled first. Whole tiles without
- * an epilogue are made in C. */
+/* Where C has the sums of the block before, those of this one begin with them, unless they are
+ * scaled first. Whole tiles without an epilogue are made in C. */
 static bool sum_products(int width, int64_t rows, int64_t a_step, hl_gemm_tile *tile, float *sums)
 {
     enum { SUMS_BYTES = HL_GEMM_PANEL * sizeof(float) };
     bool is_tall = rows > TILE_ROWS, is_wide = width > 1;
     bool is_whole = rows % TILE_ROWS == 0 && tile->last_lanes == HL_VL;
-    bool adds = (tile->steps & (STEP_ACCUMULATE | STEP_ALPHA)) == STEP_ACCUMULATE;
+    bool adds = (tile->steps & (STEP_CONTINUE | STEP_ALPHA)) == STEP_CONTINUE;
     const int64_t c_bytes = tile->ldc * (int64_t)sizeof(float);
     const float *from = adds ? is_whole ? tile->c : sums : NULL;
-    if (adds) tile->steps &= ~(unsigned)STEP_ACCUMULATE;
+    if (adds) tile->steps &= ~(unsigned)STEP_CONTINUE;
     if (adds && !is_whole) load_sums(width, rows, tile, sums);
     bool is_done = is_whole && !tile->steps;
     bool is_short = tile->n_segments * tile->k <= SHORT_TILES * tile->k_each;

@@ -319,7 +319,10 @@ static unsigned list_steps(const hl_gemm *gemm, bool is_first, bool is_last)
 {
     const hl_gemm_epilogue *epilogue = &gemm->epilogue;
     unsigned steps = epilogue->alpha != 1 ? STEP_ALPHA : 0;
-    if (!(gemm->first && is_first)) steps |= STEP_ACCUMULATE;
+    if (!is_first)
+        steps |= STEP_CONTINUE;
+    else if (!gemm->first)
+        steps |= STEP_ACCUMULATE;
     if (!(gemm->last && is_last)) return steps;
     if (epilogue->scale) steps |= STEP_SCALE;
     if (epilogue->bias) steps |= STEP_BIAS;
@@ -532,7 +535,7 @@ static void run_tn_block(const tn_task *task, int64_t k0, int64_t k, int64_t k_e
                          .ldc = task->ldc,
                          .alpha = task->alpha};
     if (task->alpha != 1) tile.steps |= STEP_ALPHA;
-    if (task->accumulate || k0 > task->k0) tile.steps |= STEP_ACCUMULATE;
+    if (task->accumulate || k0 > task->k0) tile.steps |= STEP_CONTINUE;
     int64_t a_step = a.is_turned  ? a.stride
                      : a.is_tiled ? words * WORD
                                   : WORD,

@@ -75,7 +75,8 @@ enum {
     STEP_BIAS = 8,
     STEP_RESIDUAL = 16,
     STEP_RELU = 32,
-    STEP_GELU = 64
+    STEP_GELU = 64,
+    STEP_CONTINUE = 128 /* C has the sums of the block before: sums += C, or begin with C */
 };
 
 /* 16 rows of A in one segment. */
@@ -145,7 +146,7 @@ HL_SIMD void store_tile(const int height, const int width, const bool is_whole, 
 #define LOAD(at)                                                                                   \
     (is_whole || v + 1 < width ? hl_v_load((at) + v * HL_VL)                                       \
                                : hl_v_load_n((at) + v * HL_VL, last_lanes))
-    if (steps & STEP_ACCUMULATE) {
+    if (steps & (STEP_ACCUMULATE | STEP_CONTINUE)) {
         EACH_ROW(tile->c, ldc) sum[i][v] = sum[i][v] + LOAD(row);
     }
     if (steps & STEP_SCALE) {
