@@ -5,9 +5,9 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "base/fault.h"
+#include "base/os.h"
 
 typedef struct block_header {
     _Alignas(HL_ALIGN) size_t bytes;
@@ -28,16 +28,14 @@ static void count_block(size_t bytes)
 }
 
 /* Large blocks lie in large pages, where the system has them on request: a pass over activations
- * else looks up a page for every 4 KB. It is a hint, so that it does not matter if it fails. */
+ * else looks up a page for every 4 KB. */
 enum { LARGE_PAGE = 2 << 20, LARGE_BLOCK = 4 << 20 };
 
 static int allocate(size_t total, void **out_raw)
 {
     if (total < LARGE_BLOCK) return posix_memalign(out_raw, HL_ALIGN, total);
     int error = posix_memalign(out_raw, LARGE_PAGE, total);
-#ifdef MADV_HUGEPAGE
-    if (!error) (void)madvise(*out_raw, total / LARGE_PAGE * LARGE_PAGE, MADV_HUGEPAGE);
-#endif
+    if (!error) hl_os_want_large_pages(*out_raw, total / LARGE_PAGE * LARGE_PAGE);
     return error;
 }
 
@@ -48,8 +46,7 @@ hl_status hl_alloc(size_t bytes, void **out_ptr)
     size_t total;
     void *raw = NULL;
     bool failed = hl_fault_take(&alloc_fault) ||
-                  !hl_add_size(bytes, sizeof(block_header), &total) ||
-                  allocate(total, &raw) != 0;
+                  !hl_add_size(bytes, sizeof(block_header), &total) || allocate(total, &raw) != 0;
     if (failed) {
         return hl_status_set(HL_ERROR_MEMORY,
                              "memory: the system must have what is asked for, got a request for "

@@ -11,6 +11,8 @@
 int64_t hl_os_time_ns(void); /* monotonic */
 int hl_os_cpu_count(void);   /* usable: affinity and cgroup quota, at least 1 */
 int64_t hl_os_process_id(void);
+/* A hint that this memory is gone through in order, so that the system may give it large pages. */
+void hl_os_want_large_pages(void *at, size_t bytes);
 /* False only when the system says that there is no such process. */
 bool hl_os_process_alive(int64_t process_id);
 /* How many forks lie between this process and the first one: what was stamped with another count

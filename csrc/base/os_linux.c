@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -60,6 +61,11 @@ int64_t hl_os_time_ns(void)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+void hl_os_want_large_pages(void *at, size_t bytes)
+{
+    (void)madvise(at, bytes, MADV_HUGEPAGE); /* kernels without it say so, and nothing is lost */
 }
 
 int64_t hl_os_process_id(void)

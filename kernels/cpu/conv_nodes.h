@@ -31,19 +31,19 @@ static const double NS_PER_NUMBER = 0.5;
 
 typedef struct conv_state {
     hl_taps taps;
-    int64_t groups, in, out; /* channels of a group, of the source and of the result */
-    int64_t words, run;      /* of a tap in a packed weight, and the channels that are so many */
+    int64_t groups, in, out;    /* channels of a group, of the source and of the result */
+    int64_t words, run;         /* of a tap in a packed weight, and the channels that are so many */
     int64_t line_taps, n_lines; /* of the kernel */
     int64_t spread;             /* channels of a pixel in a copied line: whole words */
     int64_t line_words;         /* of a line of the kernel, where lines are copied */
     int64_t line_bytes;         /* of a copied line of the source */
     int64_t channels;           /* of the result */
-    int64_t n_panels;        /* of a group's packed weight */
-    int64_t n_rows;          /* of a block of pointers */
-    bool is_matrix;          /* the source itself is what the only tap reads */
-    bool copies;             /* the runs of a row side by side */
-    bool by_lines;           /* segments are lines of the kernel, of copied lines */
-    bool adds_lines;         /* products of lines are added to lines of the result */
+    int64_t n_panels;           /* of a group's packed weight */
+    int64_t n_rows;             /* of a block of pointers */
+    bool is_matrix;             /* the source itself is what the only tap reads */
+    bool copies;                /* the runs of a row side by side */
+    bool by_lines;              /* segments are lines of the kernel, of copied lines */
+    bool adds_lines;            /* products of lines are added to lines of the result */
     hl_epilogue epilogue;
     int32_t result;     /* number in args */
     hl_moments moments; /* where they are asked for */
@@ -138,11 +138,11 @@ static conv_state make_state(const hl_graph *graph, const hl_node *node)
     if (s.copies)
         s.rows = take(&s.thread_bytes, (size_t)(largest.a_row * s.n_rows) * sizeof(ELEMENT));
     if (s.by_lines) {
-        s.lines = take(&s.thread_bytes,
-                       (size_t)(hl_taps_count_lines(&s.taps, s.n_rows) * s.line_bytes));
-        s.turned = take(&s.thread_bytes, (size_t)(s.n_lines * s.line_taps * s.spread *
-                                                  HL_GEMM_PANEL) *
-                                             sizeof(ELEMENT));
+        s.lines =
+            take(&s.thread_bytes, (size_t)(hl_taps_count_lines(&s.taps, s.n_rows) * s.line_bytes));
+        s.turned =
+            take(&s.thread_bytes,
+                 (size_t)(s.n_lines * s.line_taps * s.spread * HL_GEMM_PANEL) * sizeof(ELEMENT));
     }
     if (s.adds_lines) {
         int64_t n_products = s.n_lines * s.taps.source[s.taps.window.n - 1] * s.n_panels;
@@ -399,8 +399,7 @@ static void sum_lines(const conv_state *s, const float *products, int64_t n_line
             hl_v sum = hl_v_zero();
             for (int64_t line = 0; line < n_lines; line++) {
                 const float *from = products + (line * n + x) * row + first * s->out + c;
-                for (int64_t t = 0; t < n_taps; t++, from += step)
-                    sum += hl_row_load(from, lanes);
+                for (int64_t t = 0; t < n_taps; t++, from += step) sum += hl_row_load(from, lanes);
             }
             hl_row_store(result + c, sum, lanes);
         }
@@ -419,6 +418,7 @@ static void run_line(const conv_state *s, int64_t line, void *const *args, void 
     const int last = s->taps.window.n - 1;
     const int64_t width = s->taps.result[last], row = line * width;
     float *to = (float *)args[s->result] + row * s->channels, *products = (float *)(own + s->tile);
+    const hl_taps_class all = hl_taps_all(&s->taps);
     int64_t n_products = 0;
     hl_gemm gemm = make_gemm(s, s->taps.n_taps);
     int64_t pixel[HL_WINDOW_DIMS] = {0}, image = line;
@@ -428,8 +428,8 @@ static void run_line(const conv_state *s, int64_t line, void *const *args, void 
     }
     gemm.c = products;
     for (int64_t t = 0; t < s->n_lines; t++) {
-        gemm.a = hl_taps_source_line(&s->taps, t, image, pixel, args[0],
-                                     s->taps.channels * (int64_t)sizeof(ELEMENT));
+        gemm.a = hl_taps_find_line(&s->taps, &all, t, image, pixel, args[0],
+                                   s->taps.channels * (int64_t)sizeof(ELEMENT));
         if (!gemm.a) continue;
         gemm.b = (hl_gemm_word *)scratch + t * s->n_panels * s->words * HL_GEMM_PANEL;
         hl_gemm_run(&gemm, 0, s->taps.source[last], 0, gemm.n, own + s->gemm);

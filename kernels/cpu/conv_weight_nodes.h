@@ -236,7 +236,8 @@ static void turn(int64_t rows, int64_t cols, const float *from, float *to)
             int64_t height = hl_cpu_min(rows - i, HL_VL), width = hl_cpu_min(cols - j, HL_VL);
             hl_v square[HL_VL];
             for (int64_t r = 0; r < HL_VL; r++)
-                square[r] = r < height ? hl_v_load_n(from + (i + r) * cols + j, width) : hl_v_zero();
+                square[r] =
+                    r < height ? hl_v_load_n(from + (i + r) * cols + j, width) : hl_v_zero();
             hl_v_transpose(square);
             for (int64_t c = 0; c < width; c++)
                 hl_v_store_n(to + (j + c) * rows + i, square[c], height);

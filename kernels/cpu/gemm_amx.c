@@ -23,10 +23,10 @@
 
 enum {
     TILE_ROWS = 16,
-    TILE_WORDS = 16, /* of K in a tile of A, and rows of one of B */
-    TILE_BYTES = 64, /* of a row */
+    TILE_WORDS = 16,    /* of K in a tile of A, and rows of one of B */
+    TILE_BYTES = 64,    /* of a row */
     COPY_COLUMNS = 256, /* of C that pay for copying A tile by tile */
-    SHORT_TILES = 7 /* of K, that take less time than to write C */
+    SHORT_TILES = 7     /* of K, that take less time than to write C */
 };
 
 /* ---- tiles ---- */
@@ -267,8 +267,7 @@ static void load_sums(int width, int64_t rows, const hl_gemm_tile *tile, float *
 static void prefetch_c(int width, int64_t rows, const hl_gemm_tile *tile)
 {
     for (int64_t i = 0; i < rows; i++)
-        for (int v = 0; v < width; v++)
-            __builtin_prefetch(tile->c + i * tile->ldc + v * HL_VL, 1);
+        for (int v = 0; v < width; v++) __builtin_prefetch(tile->c + i * tile->ldc + v * HL_VL, 1);
 }
 
 /* Where C has the sums of the block before, those of this one begin with them, unless they are

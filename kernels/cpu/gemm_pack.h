@@ -12,7 +12,8 @@
  *
  * Rows are read whole, across panels, whatever their stride is. Columns go through squares of words
  * in registers. A convolution's weights have neither side by side, but segments, the kernel's taps:
- * they lie between the terms of a column, or between the columns of a row, and squares sort them. */
+ * they lie between the terms of a column, or between the columns of a row, and squares sort them.
+ */
 
 /* Asks for n elements some rows ahead: rows are too far apart for the hardware to see the pattern.
  * An address beyond the matrix is harmless. */
@@ -172,7 +173,8 @@ static void PACK(scattered)(const hl_gemm_b *how, int64_t lanes, const void *sou
         }
 }
 
-static const hl_gemm_packer PACK(packer) = {PACK(rows), PACK(edge), PACK(runs), PACK(transposed),
+static const hl_gemm_packer PACK(packer) = {PACK(rows),          PACK(edge),
+                                            PACK(runs),          PACK(transposed),
                                             PACK(between_terms), PACK(between_columns),
                                             PACK(scattered)};
 

@@ -89,7 +89,7 @@ typedef struct hl_gemm_view {
 typedef struct hl_gemm_tile {
     hl_gemm_form form;
     unsigned steps;
-    int64_t k; /* word rows of B in a segment */
+    int64_t k;      /* word rows of B in a segment */
     int64_t k_each; /* of them at once, where sums are not made in vectors */
     /* Its first element; with segments its first row's pointer to the first segment. */
     const unsigned char *a;
@@ -234,10 +234,10 @@ typedef struct hl_gemm_packer {
 } hl_gemm_packer;
 
 struct hl_gemm_type {
-    int64_t bytes;               /* of an element */
-    int64_t terms;               /* of k in a word of packed B: 1 or 2 */
-    int64_t rows_best, m_block;  /* rows of C: in a tile, and in a block, which is several tiles */
-    int64_t k_block, tn_block;   /* words of K in a pass */
+    int64_t bytes;              /* of an element */
+    int64_t terms;              /* of k in a word of packed B: 1 or 2 */
+    int64_t rows_best, m_block; /* rows of C: in a tile, and in a block, which is several tiles */
+    int64_t k_block, tn_block;  /* words of K in a pass */
     hl_gemm_tile_fn tiles[WIDTH_MAX + 1][HEIGHT_MAX + 1];
     const hl_gemm_packer *pack_f32, *pack_bf16; /* from these elements; NULL: none */
     /* Columns of A (k,m), for a tile of C (m,n): where they lie, or in `packed`, which has room for
@@ -249,9 +249,9 @@ struct hl_gemm_type {
     void (*run_thin)(const hl_gemm *gemm, int64_t m0, int64_t m1);
     /* Where sums are not made in vectors: sum_products makes those of up to HL_GEMM_SUM_ROWS rows
      * and two vectors, rows HL_GEMM_PANEL apart, between begin_sums and end_sums, takes the steps
-     * that it does out of the tile's, and says whether the rest is left to `tiles`, or C is written.
-     * NULL: `tiles` make the sums. begin_sums gives k_each for segments of so many words, and
-     * make_views prepares A of a block for so many columns. */
+     * that it does out of the tile's, and says whether the rest is left to `tiles`, or C is
+     * written. NULL: `tiles` make the sums. begin_sums gives k_each for segments of so many words,
+     * and make_views prepares A of a block for so many columns. */
     size_t (*view_bytes)(int64_t rows, int64_t n_segments, int64_t words);
     void (*make_views)(hl_gemm_tile *tile, int64_t rows, int64_t n, int64_t a_step, void *scratch);
     int64_t (*begin_sums)(int64_t words);

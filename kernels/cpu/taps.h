@@ -269,24 +269,15 @@ static inline bool hl_taps_are_runs(const hl_taps *taps)
     return !taps->transposed && taps->window.dilation[taps->window.n - 1] == 1;
 }
 
-/* The first pixel of the source's line that line `i` of the kernel reads, or is read by, for a line
- * of the result that begins at `pixel`; NULL: none. */
-static inline const unsigned char *hl_taps_source_line(const hl_taps *taps, int64_t i,
-                                                       int64_t image, const int64_t *pixel,
-                                                       const void *source, int64_t step)
+/* All taps of the kernel, in its order. */
+static inline hl_taps_class hl_taps_all(const hl_taps *taps)
 {
-    const int last = taps->window.n - 1;
-    int64_t place = image, t[HL_WINDOW_DIMS] = {0};
-    for (int d = last - 1; d >= 0; d--) {
-        t[d] = i % taps->window.kernel[d];
-        i /= taps->window.kernel[d];
+    hl_taps_class all = {.n_taps = 1};
+    for (int d = 0; d < HL_WINDOW_DIMS; d++) {
+        all.line[d] = (hl_taps_line){0, 1, taps->window.kernel[d], 0, 1, taps->result[d]};
+        all.n_taps *= all.line[d].n;
     }
-    for (int d = 0; d < last; d++) {
-        int64_t at = hl_taps_source(taps, d, pixel[d], t[d]);
-        if (at < 0) return NULL;
-        place = place * taps->source[d] + at;
-    }
-    return (const unsigned char *)source + place * taps->source[last] * step;
+    return all;
 }
 
 /* How pixels of 2-byte channels are copied with a zero channel behind those of each: a vector of so
@@ -368,8 +359,7 @@ static inline void hl_taps_point_lines(const hl_taps *taps, int64_t row, int64_t
     const int64_t step = taps->window.stride[last] * bytes;
     const int64_t first = hl_cpu_max(-before, 0);
     const int64_t head = hl_cpu_min(hl_cpu_max(before, 0), n_pixels);
-    const int64_t body =
-        hl_cpu_max(hl_cpu_min(taps->source[last] - first, n_pixels - head), 0);
+    const int64_t body = hl_cpu_max(hl_cpu_min(taps->source[last] - first, n_pixels - head), 0);
     /* Kernel line t reads what line t + `shift` of the same plane reads for the results above. */
     const int above = last - 1;
     const int64_t plane = above < 0 ? 1 : taps->window.kernel[above];
@@ -390,7 +380,7 @@ static inline void hl_taps_point_lines(const hl_taps *taps, int64_t row, int64_t
                 continue;
             }
             const unsigned char *from =
-                hl_taps_source_line(taps, t, image, pixel, source, source_bytes);
+                hl_taps_find_line(taps, &taps->classes[0], t, image, pixel, source, source_bytes);
             int64_t there = from ? body : 0;
             memset(lines, 0, (size_t)(head * bytes));
             if (there && bytes == source_bytes)

@@ -11,6 +11,93 @@ _LAYOUT, _WRONG = "tests/ops/test_layout.py", "tests/api/test_image_layers.py"
 
 _MOMENTS = "tests/ops/test_epilogues.py::test_moments_are_made_by_the_convolution"
 
+_LINES = [
+    Mutant(
+        "lines-above-are-those-beside",
+        _CPU + "taps.h",
+        "const unsigned char *same = pointers[(t + shift) * ld + before_it];",
+        "const unsigned char *same = pointers[t * ld + before_it];",
+        c("test_cpu_windows"),
+    ),
+    Mutant(
+        "lines-above-are-of-any-plane",
+        _CPU + "taps.h",
+        "if (is_below && t % plane + shift < plane) {",
+        "if (is_below && t + shift < n_lines) {",
+        c("test_cpu_windows"),
+    ),
+    Mutant(
+        "lines-above-begin-where-the-rows-do",
+        _CPU + "taps.h",
+        "if (before_it == 0) same -= row % taps->result[last] * step;",
+        "",
+        c("test_cpu_windows"),
+    ),
+    Mutant(
+        "padding-before-a-line-is-not-written",
+        _CPU + "taps.h",
+        "memset(lines, 0, (size_t)(head * bytes));",
+        "",
+        c("test_cpu_windows"),
+    ),
+    Mutant(
+        "channels-behind-a-pixel-s-are-its-neighbour-s",
+        _CPU + "taps.h",
+        "for (int64_t c = 0; c < s.C; c++) {",
+        "for (int64_t c = 0; c < s.D; c++) {",
+        c("test_cpu_windows"),
+    ),
+    Mutant(
+        "products-of-lines-are-added-from-the-pixel-before",
+        _CPU + "conv_nodes.h",
+        "hl_cpu_min(hl_cpu_max(place, 0) / stride, n - 1);",
+        "hl_cpu_min(hl_cpu_max(place, 0) / stride, n);",
+        c("test_cpu_windows"),
+    ),
+    Mutant(
+        "products-of-lines-end-without-an-epilogue",
+        _CPU + "conv_nodes.h",
+        "if (!has_steps(&s->epilogue)) return;",
+        "return;",
+        python("tests/ops/test_epilogues.py::test_ends_are_part_of_the_convolution"),
+    ),
+    Mutant(
+        "terms-of-packed-pairs-change-places",
+        _CPU + "gemm_pairs.h",
+        "low = a % 2 ? _mm512_srli_epi32(low, 16) : low;",
+        "low = a % 2 ? low : _mm512_srli_epi32(low, 16);",
+        c("test_cpu_windows"),
+    ),
+    Mutant(
+        "segments-are-packed-in-the-order-of-memory",
+        _CPU + "gemm_pack.h",
+        "if (how->segment_stride < 0) s = how->n_segments - 1 - s;",
+        "",
+        c("test_cpu_windows"),
+    ),
+    Mutant(
+        "tiles-of-short-runs-are-whole",
+        _CPU + "gemm_amx.c",
+        "int64_t each = words > 0 ? min64(words, TILE_WORDS) : TILE_WORDS;",
+        "int64_t each = TILE_WORDS;",
+        c("test_cpu_windows"),
+    ),
+    Mutant(
+        "sums-of-a-block-begin-with-zero",
+        _CPU + "gemm_amx.c",
+        "const float *from = adds ? is_whole ? tile->c : sums : NULL;",
+        "const float *from = NULL;",
+        c("test_gemm"),
+    ),
+    Mutant(
+        "weight-gradients-are-turned-in-whole-squares",
+        _CPU + "conv_weight_nodes.h",
+        "hl_v_store_n(to + (j + c) * rows + i, square[c], height);",
+        "hl_v_store_n(to + (j + c) * rows + i, square[c], HL_VL);",
+        c("test_cpu_windows"),
+    ),
+]
+
 _TAPS = [
     Mutant(
         "class-of-taps-begins-at-another-pixel",
@@ -60,8 +147,8 @@ _CONV = [
     Mutant(
         "rows-near-an-edge-lie-evenly",
         _CPU + "gemm_amx.c",
-        "first = from.is_even ? whole : 0;",
-        "first = whole;",
+        "k = in_place ? whole : 0;",
+        "k = whole;",
         c("test_gemm"),
     ),
     Mutant(
@@ -740,4 +827,4 @@ _PYTHON = [
     ),
 ]
 
-MUTANTS = [*_TAPS, *_CONV, *_MOMENTS_OF_COLUMNS, *_WINDOWS, *_CORE, *_FOLD, *_PYTHON]
+MUTANTS = [*_LINES, *_TAPS, *_CONV, *_MOMENTS_OF_COLUMNS, *_WINDOWS, *_CORE, *_FOLD, *_PYTHON]
