@@ -177,9 +177,14 @@ static void case_launch(const hl_kernel *kernel, const hl_kernel_state *state,
         kernel->block(state, args, b * step, end, launch);
         if (rows) case_check_rows(req, rows, args, b * step, end);
     }
+    n_blocks = (req->phase_rows - 1) / grains_per_block + 1;
     for (launch->phase = 1; launch->phase < req->n_phases; launch->phase++)
-        for (int64_t row = req->phase_rows - 1; row >= 0; row--)
-            kernel->block(state, args, row, row + 1, launch);
+        for (int64_t b = n_blocks - 1; b >= 0; b--) {
+            case_spoil(launch->thread_scratch, req->thread_scratch_bytes);
+            int64_t begin = b * grains_per_block, left = req->phase_rows - begin;
+            kernel->block(state, args, begin,
+                          begin + (left < grains_per_block ? left : grains_per_block), launch);
+        }
     launch->phase = 0;
 }
 

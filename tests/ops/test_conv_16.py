@@ -85,6 +85,32 @@ def test_of_bfloat16(s: Shape, isa: str) -> None:
     check(s, first)
 
 
+@pytest.mark.parametrize("isa", _core.cpu_info()["isa"])
+@pytest.mark.parametrize("channels", [1, 2, 3, 5, 20])
+def test_infinity_stays_in_its_windows(channels: int, isa: str) -> None:
+    """However kernels fill up runs: zero times what stands beside a window would be NaN."""
+    s = Shape("edge", 1, channels, 4, (9, 35), (3, 3), before=(1, 1), after=(1, 1))
+    x, w, b, dy = draw(s)
+    x[0, :, 4, 17] = np.inf
+    dy[0, :, 4, 17] = np.inf
+    graph = _core.Graph()
+    ids = [graph.input(n, "float32", a.shape) for n, a in zip("xwbd", (x, w, b, dy))]
+    (y,) = graph.add("conv", ids[:3], **s.attrs)
+    (product,) = graph.add("mul", [y, ids[3]])
+    (total,) = graph.add("sum", [product])
+    for value in (y, *graph.backward(total, ids[:1])):
+        graph.output(value)
+    plan = _core.Plan(_core.Session(_core.Device("cpu", 0, 1, isa)), graph, compute_dtype="bfloat16")
+    for i, array in enumerate((x, w, b, dy)):
+        plan.input(i, array)
+    plan.run(1)
+    reached = np.zeros((9, 35), bool)
+    reached[3:6, 16:19] = True
+    for value in (plan.output(0), plan.output(1)):
+        assert not np.isfinite(value[0, :, reached]).any()
+        assert np.isfinite(value[0, :, ~reached]).all()
+
+
 @pytest.mark.skipif(not os.environ.get("HOTLOOP_TEST_GPU"), reason=NO_GPU)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("s", CASES, ids=lambda s: s.name)
