@@ -311,6 +311,8 @@ struct hl_device {
     bool packs;             /* has MATMUL_PACK and MATMUL_PACKED */
     bool scales_columns;    /* products and convolutions take "mul(x, columns(y))" (ir/fusion.h) */
     hl_dtype reduced_dtype; /* the 16-bit type that it multiplies fast; F32: none */
+    int64_t reduced_side;   /* products whose rows, columns and sums have so many elements gain from
+                               it clearly */
     bool keeps_reduced;     /* mixed precision: activations between products stay in 16 bits */
     double overlap_flops;   /* weight gradients of at least so many operations run on a second
                                stream, beside the first; 0: none does */

@@ -79,7 +79,7 @@ typedef struct hl_plan_info {
                                the others run beside them */
     int64_t n_to_autotune;  /* instructions that are autotuned before the first step */
     double flops;           /* of matrix products, one step with k = 1 */
-    double large_flops;     /* of those whose rows, columns and sums are all long (128 or more) */
+    double large_flops;     /* of those with the device's reduced_side */
     double path_flops;      /* of the chain of launches that has the most */
 } hl_plan_info;
 /* The plan that hl_plan_create would make in a new session of the device, without memory of the

@@ -9,16 +9,14 @@
 #include "base/alloc.h"
 #include "passes/passes.h"
 
-enum { LARGE = 128 };
-
 /* Counts matrix products alone: other work is counted in bytes, not in operations. */
-static void count_flops(const hl_graph *graph, hl_plan_info *info)
+static void count_flops(const hl_graph *graph, int64_t side, hl_plan_info *info)
 {
     for (int64_t i = 0; i < graph->n_nodes; i++) {
         hl_cost cost = hl_node_cost(graph, &graph->nodes[i]);
         if (!hl_op_is_product(graph->nodes[i].op)) continue;
         info->flops += cost.flops;
-        if (cost.side >= LARGE) info->large_flops += cost.flops;
+        if (cost.side >= side) info->large_flops += cost.flops;
     }
 }
 
@@ -103,7 +101,7 @@ void hl_plan_info_predict(const hl_plan *plan, hl_plan_info *out_info)
     out_info->n_instructions = plan->schedule.n_tasks;
     out_info->n_chains = plan->schedule.n_chains;
     out_info->n_regions = plan->schedule.n_regions;
-    count_flops(plan->graph, out_info);
+    count_flops(plan->graph, plan->device->reduced_side, out_info);
     count_launches(plan, out_info);
     out_info->n_path_kernels = (int64_t)find_path(plan, false);
     out_info->path_flops = find_path(plan, true);

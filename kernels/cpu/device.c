@@ -17,6 +17,7 @@
 typedef struct isa_entry {
     const char *name;
     hl_dtype reduced; /* what its products take in mixed precision; float32: nothing else */
+    int64_t reduced_side;
     const hl_kernel *const *const *families; /* NULL-terminated list of lists */
 } isa_entry;
 
@@ -44,15 +45,15 @@ static const hl_kernel *const *const families_amx[] = {
 /* The best first, and last portable, which every machine has. */
 static const isa_entry isa_table[] = {
 #ifdef HL_HAS_avx512
-    {"amx", HL_DTYPE_BF16, families_amx},
-    {"avx512bf16", HL_DTYPE_BF16, families_avx512bf16},
-    {"avx512", HL_DTYPE_F32, families_avx512},
+    {"amx", HL_DTYPE_BF16, 64, families_amx},
+    {"avx512bf16", HL_DTYPE_BF16, 128, families_avx512bf16},
+    {"avx512", HL_DTYPE_F32, 0, families_avx512},
 #endif
 #ifdef HL_HAS_avx2
-    {"avx2", HL_DTYPE_F32, families_avx2},
+    {"avx2", HL_DTYPE_F32, 0, families_avx2},
 #endif
 #ifdef HL_HAS_portable
-    {"portable", HL_DTYPE_F32, families_portable},
+    {"portable", HL_DTYPE_F32, 0, families_portable},
 #endif
 };
 enum { N_ISA = sizeof isa_table / sizeof isa_table[0] };
@@ -182,6 +183,7 @@ static hl_status open_device(const hl_backend *backend, int index, const hl_devi
                             .n_threads = n_threads,
                             .float_type = HL_DTYPE_F32,
                             .reduced_dtype = isa->reduced,
+                            .reduced_side = isa->reduced_side,
                             .fuses = true,
                             .packs = true,
                             .scales_columns = true,

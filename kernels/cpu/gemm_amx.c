@@ -6,7 +6,9 @@
  * is a pair of terms of 32 columns, two tiles side by side. So packing is that of gemm_bf16.c. A is
  * read where it lies if 16 rows lie evenly; the rows of a convolution do, but for those near an
  * edge. Else, and where rows or terms are fewer, it is copied with zeros for what is missing, once
- * for all strips.
+ * for all strips; and so it is where C has many columns, since tiles that lie one behind another
+ * come faster from the second-level cache than rows. Segments shorter than a tile's row have tiles
+ * of their length, so that nothing beyond them is read.
  *
  * Two tiles of rows by two of columns share what they load. Their sums go through memory to the
  * epilogue, which is that of vectors. A^T B needs rows of terms too: its block of A is transposed,

@@ -172,6 +172,9 @@ class Device:
     def reduced_dtype(self) -> str:
         """The 16-bit type that it multiplies fast, or "float32": none."""
     @property
+    def reduced_side(self) -> int:
+        """Rows, columns and terms from which on a product gains clearly from that type."""
+    @property
     def is_described(self) -> bool:
         """Whether there is no such device here: plans are predicted for it, nothing runs."""
     @property

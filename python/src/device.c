@@ -115,6 +115,12 @@ static PyObject *get_reduced_dtype(PyObject *self, void *unused)
     return hl_py_from_text(hl_dtype_name(device_of(self)->reduced_dtype));
 }
 
+static PyObject *get_reduced_side(PyObject *self, void *unused)
+{
+    (void)unused;
+    return PyLong_FromLongLong(device_of(self)->reduced_side);
+}
+
 static PyObject *get_is_described(PyObject *self, void *unused)
 {
     (void)unused;
@@ -245,6 +251,8 @@ static PyGetSetDef members[] = {
     {"float_dtype", get_float_dtype, NULL, "What floating values are computed in.", NULL},
     {"reduced_dtype", get_reduced_dtype, NULL,
      "The 16-bit type that it multiplies fast, or 'float32': none.", NULL},
+    {"reduced_side", get_reduced_side, NULL,
+     "Rows, columns and terms from which on a product gains clearly from that type.", NULL},
     {"is_described", get_is_described, NULL,
      "Whether there is no such device here: plans are predicted for it, and nothing runs there.",
      NULL},

@@ -100,7 +100,9 @@ def test_infinity_stays_in_its_windows(channels: int, isa: str) -> None:
     (total,) = graph.add("sum", [product])
     for value in (y, *graph.backward(total, ids[:1])):
         graph.output(value)
-    plan = _core.Plan(_core.Session(_core.Device("cpu", 0, 1, isa)), graph, compute_dtype="bfloat16")
+    plan = _core.Plan(
+        _core.Session(_core.Device("cpu", 0, 1, isa)), graph, compute_dtype="bfloat16"
+    )
     for i, array in enumerate((x, w, b, dy)):
         plan.input(i, array)
     plan.run(1)

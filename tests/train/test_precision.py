@@ -218,14 +218,18 @@ has_bf16 = pytest.mark.skipif(
 )
 
 
-@has_bf16
-def test_auto_takes_bf16_where_large_products_dominate() -> None:
+@pytest.mark.parametrize(("isa", "side"), [("avx512bf16", 128), ("amx", 64)])
+def test_auto_takes_bf16_where_large_products_dominate(
+    isa: str, side: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if isa not in _core.cpu_info()["isa"]:
+        pytest.skip(f"the processor has no {isa}")
+    monkeypatch.setenv("HOTLOOP_CPU", isa)
     model, data = large()
-    result = hl.train(model, data, quiet(precision="auto", max_epochs=1, limit_batches=2))
-    assert result.config.precision == "32-true"  # batches of 64 rows: not large
-    data = hl.DataModule.from_arrays(*data, val=None, batch_size=256)
-    result = hl.train(model, data, quiet(precision="auto", max_epochs=1))
-    assert result.config.precision == "bf16-mixed"
+    for rows, precision in ((side - 1, "32-true"), (side, "bf16-mixed")):
+        batches = hl.DataModule.from_arrays(*data, val=None, batch_size=rows)
+        result = hl.train(model, batches, quiet(precision="auto", max_epochs=1, limit_batches=2))
+        assert result.config.precision == precision
 
 
 @has_bf16

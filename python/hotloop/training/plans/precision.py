@@ -34,9 +34,8 @@ NAMES = {
     "float64": "fp64", "float32": "fp32", "tf32": "tf32", "bfloat16": "bf16", "float16": "fp16"
 }  # fmt: skip
 
-# "auto", measured (docs/semantics.md): a product gains from 16 bits when its shortest dimension
-# has this many elements, and a step does when such products are this share of its work.
-_LARGE = 128
+# "auto", measured (docs/semantics.md): a product gains from 16 bits when its shortest dimension has
+# the device's reduced_side, and a step does when such products are this share of its work.
 _SHARE = 0.9
 # Agreement with float32: the loss to some units of the type, the gradient's norm, which adds up
 # rounding through every layer and back, to more of them. A wrong kernel is wrong by far more.
@@ -187,12 +186,13 @@ def _could_gain(runtime: Runtime, rows: int) -> bool:
         return False  # emulated products are slower than float32's
     if runtime.has_own_memory:
         return True
+    side = runtime.device.reduced_side
     for slot in runtime.layout.trainable:
         shape = slot.owner.shape
-        if len(shape) == 2 and min(rows, *shape) >= _LARGE:
+        if len(shape) == 2 and min(rows, *shape) >= side:
             return True
         # A convolution's rows are pixels, and half as many columns do (csrc/ops/conv.c).
-        if len(shape) > 2 and 2 * shape[0] >= _LARGE and math.prod(shape[1:]) >= _LARGE:
+        if len(shape) > 2 and 2 * shape[0] >= side and math.prod(shape[1:]) >= side:
             return True
     return False
 
