@@ -16,7 +16,8 @@
  * panels it is copied first. A task is a share of
  * the pixels for some taps and some channels of the result; there are several shares where weights
  * are few, whose partial sums are added in their order in a second phase, which also brings them
- * into the weight's order. The division follows from the shape alone. */
+ * into the weight's order. Where there is one share and one tap, sums are made in their place. The
+ * division follows from the shape alone. */
 enum {
     BLOCK = 256,       /* pixels that are copied at a time */
     TILE_OUT = 256,    /* the most channels of the result in a task */
@@ -33,6 +34,7 @@ typedef struct weight_state {
     int64_t O, n_taps;
     bool is_matrix; /* x itself is what the only tap reads */
     bool is_packed; /* from where the taps read */
+    bool is_direct; /* sums are made in the weight */
     int64_t block;  /* pixels at a time */
     int64_t line;   /* taps of a line of the kernel, where lines are copied at once; else 0 */
     int64_t taps_each, n_parts; /* taps of a task, and how many such parts there are */
@@ -78,6 +80,7 @@ static weight_state make_state(const hl_graph *graph, const hl_node *node)
     s.is_matrix = hl_taps_are_pixels(&s.taps);
     s.block = s.is_matrix ? 4 * BLOCK : BLOCK;
     divide(&s);
+    s.is_direct = s.n_taps == 1 && s.n_shares == 1;
     s.is_packed = s.in > 0 && s.in % HL_GEMM_PANEL == 0 && !s.is_matrix && !s.line;
     hl_gemm_tn_plan_make(s.out_each, s.taps_each * s.in, s.block, 1, &s.plan);
     s.zeros = take(&s.thread_bytes, (size_t)conv.C * sizeof(ELEMENT));
@@ -110,13 +113,14 @@ static hl_status query_weight(hl_device *device, const hl_graph *graph, hl_node_
     weight_state s = make_state(graph, node);
     double n_weights = (double)(s.groups * s.in * s.out) * (double)s.n_taps;
     int64_t n_tasks = s.groups * s.n_parts * s.n_outs * s.n_shares;
-    out_req->scratch_bytes =
-        (size_t)(s.n_shares * s.groups * s.in * s.out * s.n_taps) * sizeof(float);
+    if (!s.is_direct)
+        out_req->scratch_bytes =
+            (size_t)(s.n_shares * s.groups * s.in * s.out * s.n_taps) * sizeof(float);
     out_req->thread_scratch_bytes = s.thread_bytes;
     out_req->rows = hl_cpu_max(n_tasks, 1);
     out_req->grain = 1;
     out_req->row_cost = NS_PER_MAC * n_weights * (double)s.taps.n_rows / (double)out_req->rows;
-    out_req->n_phases = 2;
+    out_req->n_phases = s.is_direct ? 1 : 2;
     out_req->phase_rows = hl_cpu_max(s.O, 1);
     out_req->phase_row_cost = NS_PER_SUM * (double)(s.in * s.n_taps * s.n_shares);
     return HL_OK;
@@ -223,7 +227,7 @@ static void run_tasks(const weight_state *s, void *const *args, int64_t begin, i
     end = hl_cpu_min(end, s->groups * s->n_parts * s->n_outs * s->n_shares);
     if (begin < end) memset(own + s->zeros, 0, (size_t)s->taps.channels * sizeof(ELEMENT));
     for (int64_t i = begin; i < end; i++) {
-        weight_task task = find_task(s, i, launch->scratch);
+        weight_task task = find_task(s, i, s->is_direct ? args[2] : launch->scratch);
         run_task(s, &task, args[0], args[1], own);
     }
 }
