@@ -11,20 +11,20 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from hotloop import _core
-from hotloop.base.messages import show_warnings, warn
+from hotloop.base.messages import named, show_warnings, warn
 from hotloop.base.structure import flatten
 from hotloop.base.watching import pause
 from hotloop.errors import ConfigError, ModelWarning, TraceError
 from hotloop.graph.symbolic import Tensor
 from hotloop.graph.trace import Trace, trace_twice, value_at
 from hotloop.nn.edits import attribute_version, latest_edit, structure_version
-from hotloop.nn.layout import Layout
+from hotloop.nn.layout import Layout, Slot
 from hotloop.nn.parameter import Parameter, Variable
 from hotloop.training.plans.fitted import fitted_of
 from hotloop.training.scoring.losses import loss_modules
@@ -96,6 +96,11 @@ class Sums:
             name: session.read(self._store(name), "float64").reshape(shape)
             for name, shape in self._shapes.items()
         }
+
+
+def _same_bits(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
+    """Whether two arrays of one shape and dtype hold the same, NaN included."""
+    return np.array_equal(a.reshape(-1).view(np.uint8), b.reshape(-1).view(np.uint8))
 
 
 def _size(shape: tuple[int, ...]) -> int:
@@ -277,8 +282,46 @@ class Runtime:
             return
         for name, (dtype, n) in self.layout.stores().items():
             self.session.store(name, dtype, n)
-        for variable, store, offset in self.layout.places():
-            self.session.write(store, variable.value(self.seed), offset)
+        self._write(self.layout.slots)
+
+    def refresh(self) -> list[Slot]:
+        """What was set in the model since both sides were last the same, into the session.
+
+        Returns
+        -------
+        list of Slot
+            Those that were set.
+        """
+        slots = self.layout.slots
+        changed = [
+            slot for slot, known in zip(slots, self._versions) if slot.owner.version != known
+        ]
+        if changed:
+            self._write(changed)
+        return changed
+
+    def warn_of_steppers(self, what: str, me: Any = None) -> None:
+        """Warns where a stepper has trained what this begins from, and has not written it yet.
+
+        Parameters
+        ----------
+        what : str
+            Who asks, for messages.
+        me : Stepper, optional
+            The one that asks.
+        """
+        stale = [slot.name for slot in self.layout.slots if slot.owner.ahead not in (None, me)]
+        if stale:
+            warn(
+                f"{what}: {named(stale)} {'was' if len(stale) == 1 else 'were'} trained by a "
+                "stepper that has not written the model's weights since, got the older values; "
+                "call its sync() after its step",
+                ModelWarning,
+            )
+
+    def _write(self, slots: Iterable[Slot]) -> None:
+        for slot in slots:
+            self.session.write(slot.store, slot.owner.value(self.seed), slot.offset)
         self._versions = tuple(variable.version for variable in self.layout.variables())
 
     def read(self) -> list[tuple[Variable, npt.NDArray[Any]]]:
@@ -294,9 +337,15 @@ class Runtime:
         ]
 
     def download(self) -> None:
-        """The session's values into the model: all, or none where one cannot be read."""
+        """The session's values into the model: all, or none where one cannot be read.
+
+        One that is the model's already is left alone: for others of its module nothing changes.
+        """
         for variable, values in self.read():
-            variable.set_value(values)
+            if variable.is_drawn and _same_bits(variable.value(), values):
+                variable.note_trained()
+            else:
+                variable.set_value(values)
         self._versions = tuple(variable.version for variable in self.layout.variables())
 
     # ---- tracing

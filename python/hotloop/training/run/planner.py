@@ -347,6 +347,7 @@ class Planner:
         self._plan_validation()
         self._check_names()
         self._check_labels()
+        runtime.warn_of_steppers("train")
         runtime.upload()
         for traced in self._traced:
             check_lookups(runtime, *traced)
