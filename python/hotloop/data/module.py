@@ -578,19 +578,17 @@ class DataModule:
             counts += np.bincount(ids, minlength=known.n_classes)
         return [int(count) for count in counts]
 
-    def example_inputs(self) -> list[tuple[str, tuple[int, ...]]]:
-        """What forward gets as its arguments in the first batch.
+    def example_batch(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """What the first batch of training looks like.
 
         Returns
         -------
-        list of (str, tuple of int)
-            dtype and shape of each; [] for a dict of columns.
+        dict of (str, tuple of int)
+            dtype and shape by field: "x", "x.<column>", "y" and so on.
         """
         size = self.batches("train", training=True, merge_tail=False)[0][0]
-        inputs = [field for field in self._splits["train"].fields if field.is_input]
-        if not isinstance(nest_fields({f.name: None for f in inputs})["x"], (tuple, type(None))):
-            return []
-        return [(f.dtype, (size, *f.array.shape[1:])) for f in inputs]
+        fields = self._splits["train"].fields
+        return {f.name: (f.dtype, (size, *f.array.shape[1:])) for f in fields}
 
     # ---- checks
 

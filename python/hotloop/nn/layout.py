@@ -9,8 +9,8 @@ evaluation and prediction, so that all their plans read the same memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -167,7 +167,11 @@ class Layout:
         return make(slot.name, str(owner.dtype), owner.shape, slot.store, slot.offset)
 
 
-def resolve_lazy(model: Module, inputs: Sequence[tuple[str, Sequence[int]]]) -> None:
+def resolve_lazy(
+    model: Module,
+    inputs: Sequence[tuple[str, Sequence[int]]],
+    call: Callable[..., Any] | None = None,
+) -> None:
     """Gives lazy layers their shapes by tracing ``model`` once into a graph that is dropped.
 
     Parameters
@@ -175,7 +179,9 @@ def resolve_lazy(model: Module, inputs: Sequence[tuple[str, Sequence[int]]]) -> 
     model : Module
         Without lazy layers nothing is done.
     inputs : sequence of (dtype, shape)
-        Of forward's arguments.
+        Of the arguments of ``call``.
+    call : callable, optional
+        What applies the model; the model itself by default.
     """
     if not any(value.is_lazy for value in (*model.parameters(), *model.buffers())):
         return
@@ -185,4 +191,6 @@ def resolve_lazy(model: Module, inputs: Sequence[tuple[str, Sequence[int]]]) -> 
         return graph.dataset(owner.qualified_name, str(owner.dtype), owner.shape)
 
     with Trace(graph, leaf_for) as trace:
-        model(*(trace.input(f"x{i}", dtype, shape) for i, (dtype, shape) in enumerate(inputs)))
+        given = [trace.input(f"x{i}", dtype, shape) for i, (dtype, shape) in enumerate(inputs)]
+        trace.note_batch(given)
+        (call or model)(*given)

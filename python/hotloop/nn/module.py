@@ -97,9 +97,10 @@ class Module(Refused):
             tracing.current(f"{type(self).__name__}(tensor)")  # raises
         from hotloop.training.inference import run_batch  # here, for it imports this module
 
-        if kwargs:
-            args = bind(self, args, kwargs).args
-        return run_batch(self, args)
+        if not kwargs:
+            return run_batch(self, args)
+        bound = bind(self, args, kwargs)  # what can go by position is found by position
+        return run_batch(self, bound.args, bound.kwargs)
 
     def log(
         self,

@@ -48,7 +48,7 @@ from hotloop.training.plans.fitted import (
 from hotloop.training.plans.inputs import Inputs
 from hotloop.training.plans.lookups import check_lookups
 from hotloop.training.plans.precision import compute_dtype_of
-from hotloop.training.plans.runtime import Runtime, Sums, check_output, run_whole
+from hotloop.training.plans.runtime import Runtime, Sums, call_model, check_output, run_whole
 from hotloop.training.plans.steps import Steps, run_plans
 from hotloop.training.plans.target_scale import scale_of
 from hotloop.training.scoring.losses import LOSSES, link_of
@@ -96,7 +96,7 @@ class Predictor:
         """Whether the forward pass that ran last does something else in training."""
         return bool(self._plans) and next(reversed(self._plans.values())).reads_mode
 
-    def _ready(self, model: Module, inputs: list[Array]) -> Runtime:
+    def _ready(self, model: Module, inputs: list[Array], spec: Any) -> Runtime:
         if self._pid != os.getpid():
             # In a forked child: a thread of the parent may have been running these plans.
             self._pid, self._runtime = os.getpid(), None
@@ -104,7 +104,8 @@ class Predictor:
         wanted = model.__dict__.get("_placement") or "cpu"
         if self._runtime is None or wanted != self._placement or self._is_stale(model):
             self.close()
-            resolve_lazy(model, [(str(a.dtype), a.shape) for a in inputs])
+            shapes = [(str(a.dtype), a.shape) for a in inputs]
+            resolve_lazy(model, shapes, lambda *given: call_model(model, unflatten(given, spec)))
             self._edit, self._version = latest_edit(), _version_of(model)
             self._fitted = fitted_of(model)
             warn_of_untrained_norms("predict", model)
@@ -134,7 +135,7 @@ class Predictor:
         """forward on one batch; the output's structure as arrays."""
         model = self._model()
         assert model is not None  # the caller has it
-        runtime = self._ready(model, inputs)
+        runtime = self._ready(model, inputs, spec)
         shapes = tuple((a.shape, a.dtype) for a in inputs)
         numbers = tuple(runtime.last_numbers().items())  # constants of the plan
         key = (shapes, repr(spec), path, numbers)
@@ -207,7 +208,7 @@ def trace_forward(
         except AttributeError as error:
             raise ConfigError(f"outputs: must be a module's path, got {path!r}: {error}") from None
         seen = trace.watch(module)
-    result = model(*x) if isinstance(x, tuple) else model(x)
+    result = call_model(model, x)
     if path is not None:
         if not seen:
             raise ConfigError(f"outputs: module {path!r} did not run in forward")
@@ -257,22 +258,23 @@ def _predictor(model: Module) -> Predictor:
     return found  # another thread may have emptied the cache meanwhile
 
 
-def run_batch(model: Any, args: tuple[Any, ...]) -> Any:
+def run_batch(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:
     """``model(array)``: forward in evaluation mode on one batch.
 
     Parameters
     ----------
     model : Module or PredictOnly
-    args : tuple
-        forward's arguments: arrays or structures of them, as :func:`predict` takes them.
+    args, kwargs : tuple, dict
+        forward's arguments: arrays or structures of them, as :func:`predict` takes them, and what
+        is no array and so a constant of the plan.
 
     Returns
     -------
     Any
         forward's structure as NumPy arrays, :class:`hotloop.graph.outputs.OutputArray`.
     """
-    data = args[0] if len(args) == 1 and not isinstance(args[0], tuple) else args
-    inputs = Inputs("model(...)", data, model)
+    is_alone = len(args) == 1 and not kwargs and not isinstance(args[0], tuple)
+    inputs = Inputs("model(...)", args[0] if is_alone else args, model, kwargs)
     result = _run("model(...)", model, inputs, None, None)
     if isinstance(model, Module) and model.__dict__.get("_training"):  # train() was called
         _warn_of_mode(model)

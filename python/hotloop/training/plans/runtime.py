@@ -18,20 +18,23 @@ import numpy as np
 
 from hotloop import _core
 from hotloop.base.messages import named, show_warnings, warn
-from hotloop.base.structure import flatten
+from hotloop.base.structure import Keywords, flatten
 from hotloop.base.watching import pause
+from hotloop.data.split import nest_fields
 from hotloop.errors import ConfigError, ModelWarning, TraceError
 from hotloop.graph.symbolic import Tensor
 from hotloop.graph.trace import Trace, trace_twice, value_at
 from hotloop.nn.edits import attribute_version, latest_edit, structure_version
-from hotloop.nn.layout import Layout, Slot
+from hotloop.nn.layout import Layout, Slot, resolve_lazy
 from hotloop.nn.parameter import Parameter, Variable
+from hotloop.training.plans.batch import call_step
 from hotloop.training.plans.fitted import fitted_of
 from hotloop.training.scoring.losses import loss_modules
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from hotloop.data.module import DataModule
     from hotloop.data.split import Field, Split
     from hotloop.nn.module import Module
     from hotloop.training.config import TrainingConfig
@@ -49,6 +52,7 @@ __all__ = [
     "call_model",
     "check_output",
     "gather_batch",
+    "resolve_by_batch",
     "run_whole",
 ]
 
@@ -590,7 +594,36 @@ def run_whole(plan: _core.Plan, n_steps: int = 1) -> None:
 
 def call_model(model: Module, x: Any) -> Any:
     """forward on a batch's inputs: a tuple is spread over the arguments."""
-    return model(*x) if isinstance(x, tuple) else model(x)
+    if not isinstance(x, tuple):
+        return model(x)
+    if x and isinstance(x[-1], Keywords):
+        return model(*x[:-1], **x[-1])
+    return model(*x)
+
+
+def resolve_by_batch(model: Module, data: DataModule) -> None:
+    """Gives lazy layers the shapes that the first batch makes of them.
+
+    In ``training_step``, which may use layers otherwise than ``forward`` does; then, where layers
+    are left that it does not reach, in ``forward``.
+
+    Parameters
+    ----------
+    model : Module
+        Without lazy layers nothing is done.
+    data : DataModule
+    """
+    fields = data.example_batch()
+    step = getattr(model, "training_step", None)
+
+    def batch_of(tensors: tuple[Tensor, ...]) -> dict[str, Any]:
+        return nest_fields(dict(zip(fields, tensors)))
+
+    if step is not None:
+        resolve_lazy(model, list(fields.values()), lambda *given: call_step(step, batch_of(given)))
+    resolve_lazy(
+        model, list(fields.values()), lambda *given: call_model(model, batch_of(given)["x"])
+    )
 
 
 def check_output(model: Module, output: Any) -> None:

@@ -361,9 +361,9 @@ class LoadedModel(PredictOnly):
         """The graph of the smallest batch that holds the rows, else of the largest."""
         return next((g for g in self._graphs if g.batch >= rows), self._graphs[-1])
 
-    def __call__(self, *args: Any) -> Any:
-        """forward on one batch of arrays."""
-        return run_batch(self, args)
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """forward on one batch of arrays; other arguments are those of training."""
+        return run_batch(self, args, kwargs)
 
     def run(self, inputs: list[Array], spec: Any, path: str | None) -> Any:
         """One batch, padded to a recorded size and cut back."""

@@ -16,7 +16,6 @@ from hotloop.base.watching import watched
 from hotloop.data.module import DataModule
 from hotloop.data.split import Split
 from hotloop.errors import BusyError, ConfigError, ModelWarning, OutOfMemoryError
-from hotloop.nn.layout import resolve_lazy
 from hotloop.nn.module import Module
 from hotloop.training.config import TrainingConfig
 from hotloop.training.config.schedule import count_steps, rates
@@ -24,7 +23,7 @@ from hotloop.training.plans.accelerator import check_gpu_options, choose_device
 from hotloop.training.plans.fitted import fitted_of, uses_batch_statistics
 from hotloop.training.plans.lookups import check_lookups
 from hotloop.training.plans.precision import choose, start_scale
-from hotloop.training.plans.runtime import Runtime, Sums, run_whole
+from hotloop.training.plans.runtime import Runtime, Sums, resolve_by_batch, run_whole
 from hotloop.training.plans.steps import EvalPlans, Steps, Traced
 from hotloop.training.run.micro import next_split, split_batches
 from hotloop.training.run.monitor import Monitor
@@ -325,7 +324,7 @@ class Planner:
     def _make_steps(self) -> list[tuple[int, int]]:
         """Everything before the first trace; the groups of training's batches."""
         config, data = self.config, self.data
-        resolve_lazy(self.model, data.example_inputs())
+        resolve_by_batch(self.model, data)
         self.runtime = Runtime(
             self.model, self.device, seed=config.seed, config=config, trains=True
         )

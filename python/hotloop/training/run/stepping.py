@@ -15,7 +15,6 @@ from hotloop.base.suggest import did_you_mean
 from hotloop.data.shorthand import as_datamodule
 from hotloop.data.split import Field, Split
 from hotloop.errors import ConfigError, DataError, ModelWarning, NotFiniteError
-from hotloop.nn.layout import resolve_lazy
 from hotloop.nn.module import Module
 from hotloop.nn.parameter import latest_change
 from hotloop.training.config import TrainingConfig
@@ -29,7 +28,7 @@ from hotloop.training.plans.fitted import (
 )
 from hotloop.training.plans.lookups import check_lookups
 from hotloop.training.plans.precision import choose, start_scale, wants_scale
-from hotloop.training.plans.runtime import Runtime, Sums, run_whole
+from hotloop.training.plans.runtime import Runtime, Sums, resolve_by_batch, run_whole
 from hotloop.training.plans.steps import Steps, run_plans
 from hotloop.training.run.weights import Weights
 from hotloop.training.scoring.losses import loss_modules
@@ -143,7 +142,7 @@ class Stepper:
         self.model = model
         self.config = config
         self._data = data
-        resolve_lazy(model, data.example_inputs())
+        resolve_by_batch(model, data)
         device, _ = choose_device(config.accelerator, config.precision, config.devices)
         check_gpu_options(config, device)
         self._runtime = Runtime(model, device, seed=config.seed, config=config, trains=True)
