@@ -626,6 +626,9 @@ def evaluate(
         data, split = as_datamodule(data, val=None), "train"
     if known is not None and known.classes is not None:
         data = data.with_classes(known.classes)
+    for name in data.targets if known is not None else ():
+        if known.of(name).kind == "class" and known.of(name).classes is None:
+            data.check_no_names(name)
     part = data.split(split)
     if part is None:
         raise ConfigError(

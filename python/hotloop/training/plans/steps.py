@@ -527,7 +527,8 @@ class Steps:
         ]
 
     def check_labels(self, data: DataModule, split: str) -> None:
-        """Checks that every class id of a split has an output of the model.
+        """Checks that every class id of a split has an output of the model, and that probabilities
+        and counts are some.
 
         Parameters
         ----------
@@ -543,6 +544,8 @@ class Steps:
         for task in self.tasks:
             if task.n_outputs is not None:
                 data.check_labels(split, task.n_outputs, target=task.name, ignored=task.ignored)
+            if task.kind == "float" and task.loss is not None and task.loss.bounds is not None:
+                data.check_bounds(split, *task.loss.bounds, target=task.name, loss=task.loss.name)
 
     def directions(self) -> dict[str, str]:
         """Whether a smaller or a larger value is better, "min" or "max", where that is known."""

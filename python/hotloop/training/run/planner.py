@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from hotloop import _core
-from hotloop.base.messages import show, warn
+from hotloop.base.messages import show as say
+from hotloop.base.messages import warn
+from hotloop.base.rules import show
 from hotloop.base.watching import watched
 from hotloop.data.module import DataModule
 from hotloop.data.split import Split
@@ -213,7 +215,7 @@ class Planner:
         except OutOfMemoryError as error:
             if not self._shrink():
                 raise
-            show(f"hotloop: warning: {error}; trying micro-batches of {self.micro_rows} rows")
+            say(f"hotloop: warning: {error}; trying micro-batches of {self.micro_rows} rows")
             return False
         return True
 
@@ -309,6 +311,7 @@ class Planner:
         )
         check_gpu_options(config, self.device)
         self._warn_of_scaling()
+        self._warn_of_classes()
 
     def _warn_of_scaling(self) -> None:
         """Says that a model which goes on sees inputs of another scale from now on."""
@@ -320,6 +323,25 @@ class Planner:
                 "or model.reset()",
                 ModelWarning,
             )
+
+    def _warn_of_classes(self) -> None:
+        """Says that outputs of a model which goes on stand for other classes from now on."""
+        before = fitted_of(self.model)
+        for name, target in self.data.targets.items() if before is not None else ():
+            known = before.of(name)
+            if known.kind != "class" or not target.has_names or known.classes == target.classes:
+                continue
+            old, new = known.classes or [], target.classes or []
+            moved = [each for each in new if each in old and old.index(each) != new.index(each)]
+            if moved or not old:
+                was = f"{show(old)} in this order" if old else "class ids without names"
+                warn(
+                    f"train: the model was trained on {was} and goes on with {show(new)}, so that "
+                    "its outputs stand for other classes from now on; for the same ones write "
+                    f"classes={show(old) if old else '[...]'} where the data is made, for others "
+                    "give the model a new last layer or model.reset()",
+                    ModelWarning,
+                )
 
     def _make_steps(self) -> list[tuple[int, int]]:
         """Everything before the first trace; the groups of training's batches."""
@@ -375,7 +397,7 @@ class Planner:
     def _choose_precision(self) -> None:
         choice = choose(self.config, self.runtime, self.data, *self._traced[0])
         if choice.warning:
-            show(f"hotloop: warning: {choice.warning}")
+            say(f"hotloop: warning: {choice.warning}")
         self.runtime.compute_dtype = choice.compute_dtype
         self.config = self.config.replace(precision=choice.precision)
 
@@ -417,7 +439,7 @@ class Planner:
         plans += [plan for plan, _, _, _ in self.val_plans]
         n_products = sum(plan.info()["n_to_autotune"] for plan in plans)
         if n_products and self.config.enable_progress_bar is not False:
-            show(f"choosing the kernels of {n_products} products")
+            say(f"choosing the kernels of {n_products} products")
         for plan in plans:
             self.runtime.tune(plan, lambda: watch.is_over)
 
