@@ -204,6 +204,21 @@ def test_training_there_is_refused() -> None:
         _core.Session(_core.Device("cuda", gpu="T4")).store("x", "float32", 4)
 
 
+@pytest.mark.parametrize(
+    ("gpu", "precision", "words"),
+    [
+        ("T4", "bf16", "bf16 products, emulated; fp32 for the rest"),
+        ("T4", "auto", "fp16 products; fp32 for the rest"),
+        ("A100", "bf16", "bf16 products; fp32 for the rest"),
+        ("T4", 32, "fp32"),
+    ],
+)
+def test_the_precision_is_said(gpu: str, precision: str, words: str) -> None:
+    report = make_report(device=gpu, precision=precision)
+    assert report.precision == words
+    assert str(report).splitlines()[0].endswith(f"by its description: {words}")
+
+
 def test_two_threads() -> None:
     want = {gpu: make_report(device=gpu).info for gpu in GPUS}
     got: dict[str, Any] = {}

@@ -162,3 +162,27 @@ def test_classes_that_are_numbered_anew_are_said_to_be() -> None:
         hl.train(named.model, data, quiet(max_epochs=1))
     with pytest.warns(hl.ModelWarning, match=r"classes=\['ant', 'bee', 'cat'\] where the data"):
         train(named.model, X[SOME], NAMES[CLASSES[SOME]])
+
+
+def test_pixels_for_a_model_of_floats(tmp_path) -> None:
+    pixels = RNG.integers(0, 256, (60, 3)).astype(np.uint8)
+    floats = (pixels / 255).astype(np.float32)
+    result = train(nn.Linear(3, 3), floats, CLASSES)
+    result.save(tmp_path / "m.safetensors")
+    for model in (result, hl.load(tmp_path / "m.safetensors")):
+        for call in (
+            lambda model=model: hl.predict(model, pixels),
+            lambda model=model: hl.evaluate(model, (pixels, CLASSES)),
+            lambda model=model: getattr(model, "model", model)(pixels),
+        ):
+            with pytest.warns(hl.DataWarning, match=r"x was not uint8 in training.*/ 255$") as seen:
+                call()
+            assert len(seen) == 1
+    result = train(nn.Linear(3, 3), pixels, CLASSES)
+    with pytest.warns(hl.DataWarning, match="x was uint8 in training, got float32 of at most 1"):
+        hl.predict(result, floats)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        hl.predict(result, pixels)
+        hl.predict(result, pixels.astype(np.float32))
+        hl.predict(result, pixels.astype(np.int64))

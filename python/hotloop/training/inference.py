@@ -638,6 +638,8 @@ def evaluate(
     data.check(split)
     if isinstance(model, PredictOnly):
         return _evaluate_loaded(model, data, split, config)
+    for field in part.fields if known is not None else ():
+        known.warn_of_pixels("evaluate", field.name, field.array)
     warn_of_untrained_norms("evaluate", model)
     transforms = known.transforms if known is not None else None
     return _score(model, data, split, config, transforms, data, split)

@@ -53,6 +53,7 @@ class Inputs:
     ) -> None:
         self._what = what
         fitted = fitted_of(model)
+        self._fitted = fitted
         self._fields = fitted.fields if fitted is not None else []
         known = [name.partition(".")[2] for name, _, _ in self._fields]
         others: tuple[Any, ...] = ()  # arguments beside the one that training had
@@ -107,6 +108,8 @@ class Inputs:
                     f"{self._what}: {name} must hold integers as in training, got {array.dtype}; "
                     "use .astype(np.int64) if they are whole"
                 )
+            assert self._fitted is not None  # it has the fields
+            self._fitted.warn_of_pixels(self._what, name, array)
         shapes = [shape for _, _, shape in self._fields]
         if [a.shape for a in self.arrays] == shapes and self.arrays:
             self._is_row = True  # one row without the dim of rows

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from hotloop.base.messages import show_warnings, warn
 from hotloop.base.patterns import select
 from hotloop.base.structure import flatten
@@ -187,6 +189,7 @@ class Steps:
             autotune_cache=runtime.device.autotune_cache(),
             config=config.replace(callbacks=()),
             scoring=scoring_of(config),
+            pixels={f.name: f.array.dtype == np.uint8 for f in inputs},
         )
 
     @staticmethod

@@ -181,6 +181,7 @@ def _describe(model: Module, constants: _Constants) -> dict[str, Any]:
         "link": fitted.link,
         "class_axis": fitted.class_axis,
         "fields": fitted.fields,
+        "pixels": fitted.pixels,
         "loss": fitted.loss,
         "scoring": fitted.scoring,
         "columns": fitted.columns,
@@ -279,6 +280,7 @@ class LoadedModel(PredictOnly):
             class_axis=fitted.get("class_axis", 1),
             columns=fitted["columns"],
             scoring=dict(fitted.get("scoring", {})),  # not in older files
+            pixels=dict(fitted.get("pixels", {})),  # not in older files
         )
         lines = fitted.get("autotune_cache", fitted.get("choices", ""))  # choices: in older files
         take_autotune_cache(str(lines))
