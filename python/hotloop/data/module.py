@@ -751,7 +751,7 @@ class DataModule:
             Whether drop_last counts.
         merge_tail : bool
             Whether a last batch of one row joins the one before it, since batch statistics need
-            two rows.
+            two values per channel, and a row has one.
 
         Returns
         -------
@@ -769,7 +769,8 @@ class DataModule:
         if merge_tail and size == 1:
             fix = "give more data" if split.n == 1 else "use a larger batch_size"
             raise DataError(
-                f"{split_name}: one sample with BatchNorm: batch statistics need two rows, got "
+                f"{split_name}: one sample with BatchNorm: of rows with one value per channel "
+                "batch statistics need two rows, got "
                 f"{split.n} row{'s' * (split.n != 1)} in batches of {self._batch_size}; {fix}"
             )
         if training and self._drop_last:

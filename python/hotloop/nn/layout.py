@@ -23,7 +23,7 @@ from hotloop.nn.parameter import Parameter, Variable
 if TYPE_CHECKING:
     from hotloop.nn.module import Module
 
-__all__ = ["Layout", "Slot", "resolve_lazy"]
+__all__ = ["Layout", "Slot", "resolve_lazy", "trace_aside"]
 
 
 class Slot(NamedTuple):
@@ -185,12 +185,29 @@ def resolve_lazy(
     """
     if not any(value.is_lazy for value in (*model.parameters(), *model.buffers())):
         return
+    trace_aside(inputs, call or model)
+
+
+def trace_aside(
+    inputs: Sequence[tuple[str, Sequence[int]]], call: Callable[..., Any], *, training: bool = False
+) -> Trace:
+    """Traces a call into a graph that is dropped; the trace, for what it has noted.
+
+    Parameters
+    ----------
+    inputs : sequence of (dtype, shape)
+        Of the arguments of ``call``.
+    call : callable
+    training : bool
+    """
     graph = _core.Graph()
 
     def leaf_for(trace: Trace, owner: Variable) -> int:
-        return graph.dataset(owner.qualified_name, str(owner.dtype), owner.shape)
+        return graph.input(owner.qualified_name, str(owner.dtype), owner.shape)
 
-    with Trace(graph, leaf_for) as trace:
+    with Trace(graph, leaf_for, training=training) as trace:
         given = [trace.input(f"x{i}", dtype, shape) for i, (dtype, shape) in enumerate(inputs)]
         trace.note_batch(given)
-        (call or model)(*given)
+        call(*given)
+        trace.drop_assigned()
+    return trace

@@ -827,6 +827,8 @@ class Module(Refused):
         for arg in map(plain, args):
             if is_device(arg) or (isinstance(arg, int) and not isinstance(arg, bool)):
                 device = arg
+            elif isinstance(arg, str) and not dtypes.is_name(arg):
+                device = arg  # which is said to be none
             elif not isinstance(arg, bool | Tensor):
                 dtype = arg
         if dtype is not None and dtypes.parse(dtype) != dtypes.float32:

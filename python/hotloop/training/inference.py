@@ -27,7 +27,7 @@ from hotloop.errors import ConfigError, DataError, ModelWarning, ShapeError, Tra
 from hotloop.graph.outputs import as_outputs
 from hotloop.graph.trace import Trace
 from hotloop.nn.edits import attribute_version, latest_edit, structure_version
-from hotloop.nn.layout import resolve_lazy
+from hotloop.nn.layout import resolve_lazy, trace_aside
 from hotloop.nn.module import Module
 from hotloop.training.config import TrainingConfig
 from hotloop.training.plans.accelerator import (
@@ -317,8 +317,9 @@ def predict(
         DataModule, the test split, else the validation split. What ``model(data)`` takes is taken
         here: one row without the dim of rows too, whose output then has none either.
     batch_size : int, optional
-        Rows at a time; 1024 by default. It changes the result only where forward draws random
-        numbers, which are the same in each batch.
+        Rows at a time; 1024 by default. It changes the result where forward draws random numbers,
+        which are the same in each batch; else in the last bits at most, where the kernels for
+        another number of rows add in another order.
     proba : bool
         Probabilities, a column per class (one column from a single logit), instead of forward's
         output, which is logits.
@@ -420,6 +421,10 @@ def _run(what: str, model: Any, inputs: Inputs, size: int | None, path: str | No
                 raise
             except (ShapeError, TraceError) as error:
                 inputs.explain(error)
+                if isinstance(error, ShapeError) and _takes_rows(model, inputs):
+                    error.args = (
+                        f"{error}; what is given seems to be one row: give a batch of it, x[None]",
+                    )
                 raise
             leaves, out_spec = flatten(made)
             if cut:
@@ -428,6 +433,21 @@ def _run(what: str, model: Any, inputs: Inputs, size: int | None, path: str | No
     if not cut:
         return made
     return unflatten([np.concatenate(column) for column in zip(*parts)], out_spec)
+
+
+def _takes_rows(model: Any, inputs: Inputs) -> bool:
+    """Whether a model of which no training knows the shapes takes a batch of what it refused."""
+    if isinstance(model, PredictOnly) or fitted_of(model) is not None:
+        return False
+    batch = [
+        ("float32" if array.dtype.kind == "f" else str(array.dtype), (1, *array.shape))
+        for array in inputs.arrays
+    ]
+    try:
+        trace_aside(batch, lambda *given: call_model(model, unflatten(given, inputs.spec)))
+    except Exception:  # whatever forward raises: then that was not it
+        return False
+    return True
 
 
 def _check_cut(what: str, outputs: list[Array], batch: list[Array]) -> None:

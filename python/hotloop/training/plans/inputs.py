@@ -64,6 +64,12 @@ class Inputs:
         given = column_names(data)
         if is_named and given is not None:  # a frame has the columns as well
             data = {name: data[name] for name in given if name in known}
+        if isinstance(data, Mapping) and known == [""]:
+            names = ", ".join(map(repr, data))
+            raise DataError(
+                f"{what}: x must be one array as in training, got a dict of {names}; give the "
+                "array alone"
+            )
         if isinstance(data, Mapping):
             data = (_columns_of(what, data, known),)
         elif is_named:

@@ -25,7 +25,7 @@ from hotloop.errors import ConfigError, ModelWarning, TraceError
 from hotloop.graph.symbolic import Tensor
 from hotloop.graph.trace import Trace, trace_twice, value_at
 from hotloop.nn.edits import attribute_version, latest_edit, structure_version
-from hotloop.nn.layout import Layout, Slot, resolve_lazy
+from hotloop.nn.layout import Layout, Slot, resolve_lazy, trace_aside
 from hotloop.nn.parameter import Parameter, Variable
 from hotloop.training.plans.batch import call_step
 from hotloop.training.plans.fitted import fitted_of
@@ -52,6 +52,7 @@ __all__ = [
     "call_model",
     "check_output",
     "gather_batch",
+    "has_statistics_of_rows",
     "resolve_by_batch",
     "run_whole",
 ]
@@ -614,16 +615,43 @@ def resolve_by_batch(model: Module, data: DataModule) -> None:
     data : DataModule
     """
     fields = data.example_batch()
+    for call in _calls(model, list(fields)):
+        resolve_lazy(model, list(fields.values()), call)
+
+
+def has_statistics_of_rows(model: Module, data: DataModule) -> bool:
+    """Whether batch statistics need two rows: one row has a single value per channel somewhere.
+
+    Parameters
+    ----------
+    model : Module
+        Without lazy layers.
+    data : DataModule
+    """
+    fields = data.example_batch()
+    two = [(dtype, (2, *shape[1:])) for dtype, shape in fields.values()]
+    trace = trace_aside(two, _calls(model, list(fields))[0], training=True)
+    return trace.least_values is not None and trace.least_values < 4
+
+
+def _calls(model: Module, names: list[str]) -> list[Callable[..., Any]]:
+    """What applies a model to the fields of a batch: training_step, where it has one, then forward.
+
+    Parameters
+    ----------
+    model : Module
+    names : list of str
+        Of the fields.
+    """
     step = getattr(model, "training_step", None)
 
-    def batch_of(tensors: tuple[Tensor, ...]) -> dict[str, Any]:
-        return nest_fields(dict(zip(fields, tensors)))
+    def run_step(*fields: Tensor) -> Any:
+        return call_step(step, nest_fields(dict(zip(names, fields))))
 
-    if step is not None:
-        resolve_lazy(model, list(fields.values()), lambda *given: call_step(step, batch_of(given)))
-    resolve_lazy(
-        model, list(fields.values()), lambda *given: call_model(model, batch_of(given)["x"])
-    )
+    def run_forward(*fields: Tensor) -> Any:
+        return call_model(model, nest_fields(dict(zip(names, fields)))["x"])
+
+    return [run_forward] if step is None else [run_step, run_forward]
 
 
 def check_output(model: Module, output: Any) -> None:

@@ -7,6 +7,7 @@ allocates nothing. Where a plan does not fit in memory, smaller micro-batches ar
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,7 +26,13 @@ from hotloop.training.plans.accelerator import check_gpu_options, choose_device
 from hotloop.training.plans.fitted import fitted_of, uses_batch_statistics
 from hotloop.training.plans.lookups import check_lookups
 from hotloop.training.plans.precision import choose, start_scale
-from hotloop.training.plans.runtime import Runtime, Sums, resolve_by_batch, run_whole
+from hotloop.training.plans.runtime import (
+    Runtime,
+    Sums,
+    has_statistics_of_rows,
+    resolve_by_batch,
+    run_whole,
+)
 from hotloop.training.plans.steps import EvalPlans, Steps, Traced
 from hotloop.training.run.micro import next_split, split_batches
 from hotloop.training.run.monitor import Monitor
@@ -259,6 +266,10 @@ class Planner:
         """Micro-batches of a step."""
         return self.config.accumulate_grad_batches * self._parts
 
+    @functools.cached_property
+    def _needs_two_rows(self) -> bool:
+        return has_statistics_of_rows(self.model, self.data)
+
     def _split(self, name: str) -> Split:
         split = self.data.split(name)
         assert split is not None  # DataModule always has training rows
@@ -272,8 +283,10 @@ class Planner:
     def _batches(self, split: str, *, training: bool) -> list[tuple[int, int]]:
         """(batch size, number of batches): full ones, then what is left."""
         groups: list[tuple[int, int]] = self.data.batches(
-            split, training=training, merge_tail=training and uses_batch_statistics(self.model)
+            split, training=training, merge_tail=False
         )
+        if training and any(size == 1 for size, _ in groups) and self._needs_two_rows:
+            groups = self.data.batches(split, training=True, merge_tail=True)
         limit = self.config.overfit_batches
         if limit is None:
             limit = self.config.limit_batches
