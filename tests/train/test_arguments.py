@@ -125,7 +125,7 @@ def test_arguments_that_do_not_fit(tmp_path) -> None:
     for kwargs, got in (({"k": 3}, "k=3"), ({"mask": X}, "mask=an array")):
         with pytest.raises(hl.DataError, match=f"model from a file .* got {got}; build the module"):
             loaded(X, **kwargs)
-    with pytest.raises(hl.DataError, match="model from a file .* got None; build the module"):
+    with pytest.raises(hl.DataError, match=r"model from a file .* got None; build the module"):
         loaded(X, None)
     with pytest.raises(hl.TraceError, match=r"its arguments are \(input\), got an unexp.*'flag'$"):
         model(X, flag=True)

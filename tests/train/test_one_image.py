@@ -36,7 +36,7 @@ def test_a_dict_for_one_array() -> None:
         hl.predict(model, {"x": IMAGES})
     hl.train(model, (IMAGES, np.arange(8) % 2), quiet(max_epochs=1))
     for call in (model, lambda data: hl.predict(model, data)):
-        with pytest.raises(hl.DataError, match="x must be one array as in .* a dict of 'x', 'b'"):
+        with pytest.raises(hl.DataError, match=r"x must be one array as in .* a dict of 'x', 'b'"):
             call({"x": IMAGES, "b": IMAGES})
 
 
@@ -55,7 +55,7 @@ def test_no_room_for_a_copy(call, name) -> None:
 
 
 def test_places_that_there_are_none_of() -> None:
-    for place in ("T4", "tpu", "float"):
+    for place in ("T4", "tpu", "fp23"):
         with pytest.raises(hl.ConfigError, match=rf"^to: device must be .*, got '{place}'$"):
             net().to(place)
     model = net()

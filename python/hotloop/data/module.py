@@ -72,7 +72,9 @@ class DataModule:
         input that forward receives as float, and an X of integers; names: these columns of a dict.
         "y": float targets, "both": features and targets. It is part of the model: the arrays stay
         as they are, ``predict`` does the same with features, and what the model makes of scaled
-        targets is scaled back in predictions and metrics. The loss is that of scaled targets.
+        targets is scaled back in predictions and metrics. The loss is that of scaled targets. Of
+        images each pixel of each channel is a feature, which ties the model to their size; for a
+        mean per channel normalise in forward.
     classes : sequence, or dict of them, optional
         Names of the class ids of an integer or bool y, by id; of a y of names their order. Of
         several targets by the targets' names.

@@ -68,9 +68,12 @@ def one_hot_axis(array: npt.NDArray[Any]) -> int | None:
     if array.ndim < 2 or not len(array):
         return None
     for axis in (1, -1) if array.ndim > 2 else (1,):
-        if array.shape[axis] > 1 and all(  # the first row refuses what is none
-            ((part == 0) | (part == 1)).all() and (part.sum(axis=axis) == 1).all()
-            for part in (array[:1], array)
+        if (
+            array.shape[axis] > 1
+            and all(  # the first row refuses what is none
+                ((part == 0) | (part == 1)).all() and (part.sum(axis=axis) == 1).all()
+                for part in (array[:1], array)
+            )
         ):
             return axis
     return None

@@ -151,9 +151,7 @@ class Fitted:
         else:
             had, got = "uint8", f"{array.dtype} of at most 1"
             fix = "give the values 0 to 255 that training had"
-        warn(
-            f"{what}: {name} was {had} in training, got {got}; {fix}", DataWarning
-        )
+        warn(f"{what}: {name} was {had} in training, got {got}; {fix}", DataWarning)
 
     def of(self, target: str) -> FittedTarget:
         """What is known of a target; "" is the name of a single one."""
