@@ -36,8 +36,8 @@ def explain(
 ) -> None:
     """Raises a TraceError where inputs of the wrong number or kind made a layer stumble."""
     bind(module, args, kwargs)
-    kinds = tuple | list | dict | str | bool | int | float
-    wrong = [value for value in args if value is None or isinstance(value, kinds)]
+    kinds = (tuple, list, dict, str, int, float, type(None))
+    wrong = [value for value in args if isinstance(value, kinds)]
     if wrong and type(module).__module__.startswith("hotloop."):
         refusal = TraceError(
             f"inputs must be tensors, got {type(wrong[0]).__name__}; take it apart in forward"

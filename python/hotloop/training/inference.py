@@ -646,9 +646,10 @@ def evaluate(
         data, split = as_datamodule(data, val=None), "train"
     if known is not None and known.classes is not None:
         data = data.with_classes(known.classes)
-    for name in data.targets if known is not None else ():
-        if known.of(name).kind == "class" and known.of(name).classes is None:
-            data.check_no_names(name)
+    if known is not None:
+        for name in data.targets:
+            if known.of(name).kind == "class" and known.of(name).classes is None:
+                data.check_no_names(name)
     part = data.split(split)
     if part is None:
         raise ConfigError(
@@ -658,8 +659,9 @@ def evaluate(
     data.check(split)
     if isinstance(model, PredictOnly):
         return _evaluate_loaded(model, data, split, config)
-    for field in part.fields if known is not None else ():
-        known.warn_of_pixels("evaluate", field.name, field.array)
+    if known is not None:
+        for field in part.fields:
+            known.warn_of_pixels("evaluate", field.name, field.array)
     warn_of_untrained_norms("evaluate", model)
     transforms = known.transforms if known is not None else None
     return _score(model, data, split, config, transforms, data, split)

@@ -643,7 +643,7 @@ def _calls(model: Module, names: list[str]) -> list[Callable[..., Any]]:
     names : list of str
         Of the fields.
     """
-    step = getattr(model, "training_step", None)
+    step: Any = getattr(model, "training_step", None)
 
     def run_step(*fields: Tensor) -> Any:
         return call_step(step, nest_fields(dict(zip(names, fields))))

@@ -340,7 +340,9 @@ class Planner:
     def _warn_of_classes(self) -> None:
         """Says that outputs of a model which goes on stand for other classes from now on."""
         before = fitted_of(self.model)
-        for name, target in self.data.targets.items() if before is not None else ():
+        if before is None:
+            return
+        for name, target in self.data.targets.items():
             known = before.of(name)
             if known.kind != "class" or not target.has_names or known.classes == target.classes:
                 continue
