@@ -16,10 +16,10 @@ import numpy.typing as npt
 
 from hotloop import _core
 from hotloop.base.messages import warn
-from hotloop.base.rules import either, flag, reject, show, whole
+from hotloop.base.rules import either, flag, reject, whole
 from hotloop.base.suggest import name_missing
 from hotloop.data.arrays import pick_columns
-from hotloop.data.checks import blocks, check_bounds, check_labels, check_values, check_weights
+from hotloop.data.checks import blocks, check_labels, check_values, check_weights
 from hotloop.data.described import describe_all, describe_line
 from hotloop.data.options import read_classes, read_standardize, refuse_options
 from hotloop.data.partition import divide_rows, read_groups
@@ -339,27 +339,6 @@ class DataModule:
             for name, split in self._splits.items()
         }
         return renumbered
-
-    def check_no_names(self, target: str) -> None:
-        """Refuses class names for a model whose outputs have none: they would be numbered anew.
-
-        Parameters
-        ----------
-        target : str
-            Its name, where there are several.
-
-        Raises
-        ------
-        DataError
-        """
-        known = self._targets.get(target)
-        if known is not None and known.has_names:
-            field = self._field(next(iter(self._splits)), target)
-            raise DataError(
-                f"{field.label}: must be class ids as in training, which had no names, got "
-                f"{show(known.classes)}; give the ids that training had, or name them there: "
-                "DataModule.from_arrays(X, ids, classes=[...])"
-            )
 
     # ---- construction
 
@@ -704,31 +683,6 @@ class DataModule:
             names = known.classes if known.has_names else None
             check_labels(self._field(split_name, target), split.rows, n_outputs, ignored, names)
 
-    def check_bounds(
-        self, split_name: str, low: float, high: float, *, target: str = "", loss: str
-    ) -> None:
-        """Refuses float targets that are no probabilities or counts, for losses that take those.
-
-        Parameters
-        ----------
-        split_name : {"train", "val", "test"}
-            Which split.
-        low, high : float
-            The least and the largest that is allowed.
-        target : str
-            Its name, where there are several.
-        loss : str
-            Its name.
-
-        Raises
-        ------
-        DataError
-            With row, value and what is allowed.
-        """
-        split = self._require(split_name)
-        if target in self._targets and self._targets[target].kind == "float":
-            check_bounds(self._field(split_name, target), split.rows, low, high, loss)
-
     def _require(self, split_name: str) -> Split:
         split = self.split(split_name)
         if split is None:
@@ -771,8 +725,7 @@ class DataModule:
         if merge_tail and size == 1:
             fix = "give more data" if split.n == 1 else "use a larger batch_size"
             raise DataError(
-                f"{split_name}: one sample with BatchNorm: of rows with one value per channel "
-                "batch statistics need two rows, got "
+                f"{split_name}: one sample with BatchNorm: batch statistics need two rows, got "
                 f"{split.n} row{'s' * (split.n != 1)} in batches of {self._batch_size}; {fix}"
             )
         if training and self._drop_last:

@@ -25,6 +25,7 @@ from hotloop.errors import DataError, DataWarning
 __all__ = [
     "IGNORED",
     "Targets",
+    "check_no_names",
     "describe_classes",
     "ids_of",
     "merge_targets",
@@ -345,6 +346,27 @@ def names_of_ids(ids: Array, classes: Sequence[Any]) -> Array:
     named = np.asarray(classes, dtype=np.object_)[np.maximum(ids, 0)]
     named[ids < 0] = None
     return np.asarray(named)
+
+
+def check_no_names(field: Field, target: Targets) -> None:
+    """Refuses class names for a model whose outputs have none: they would be numbered anew.
+
+    Parameters
+    ----------
+    field : Field
+        Of the target.
+    target : Targets
+
+    Raises
+    ------
+    DataError
+    """
+    if target.has_names:
+        raise DataError(
+            f"{field.label}: must be class ids as in training, which had no names, got "
+            f"{show(target.classes)}; give the ids that training had, or name them there: "
+            "DataModule.from_arrays(X, ids, classes=[...])"
+        )
 
 
 def renumber_classes(

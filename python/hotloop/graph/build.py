@@ -103,7 +103,7 @@ def lift(value: Operand, trace: Trace | None = None, what: str = "hotloop functi
         return stack([lift(v, trace, what) for v in value])
     if value is None or isinstance(value, str):
         raise TraceError(f"{what}: must be given a tensor, array or number, got {value!r}")
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) and not hasattr(value, "__array__"):
         names = ", ".join(map(repr, value))
         raise TraceError(
             f"{what}: must be given a tensor, array or number, got a dict of {names}; take it "

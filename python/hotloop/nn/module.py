@@ -18,12 +18,12 @@ from hotloop.base.suggest import did_you_mean, function_for
 from hotloop.errors import ConfigError, HotloopError, TraceError
 from hotloop.graph import dtypes
 from hotloop.graph import trace as tracing
-from hotloop.graph.symbolic import Tensor, is_device
+from hotloop.graph.symbolic import Tensor
 from hotloop.nn.calling import bind, explain, locate
 from hotloop.nn.edits import Registry, next_edit
 from hotloop.nn.holders import Holders
 from hotloop.nn.parameter import Buffer, Parameter, Variable
-from hotloop.nn.placement import reachable
+from hotloop.nn.placement import is_place, reachable
 from hotloop.nn.recipes import Array
 from hotloop.nn.refused import Refused
 from hotloop.nn.state import IncompatibleKeys, load_state, state_items
@@ -825,10 +825,8 @@ class Module(Refused):
             If there is no GPU that can be used; the model predicts where it did before.
         """
         for arg in map(plain, args):
-            if is_device(arg) or (isinstance(arg, int) and not isinstance(arg, bool)):
+            if is_place(arg):
                 device = arg
-            elif isinstance(arg, str) and not dtypes.is_name(arg):
-                device = arg  # which is said to be none
             elif not isinstance(arg, bool | Tensor):
                 dtype = arg
         if dtype is not None and dtypes.parse(dtype) != dtypes.float32:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from hotloop.graph.trace import Trace
     from hotloop.nn.module import Module
 
-__all__ = ["Buffer", "Parameter", "latest_change"]
+__all__ = ["Buffer", "Parameter"]
 
 _unowned = itertools.count()
 _changes = itertools.count(1)

@@ -22,7 +22,7 @@ from hotloop.base.rules import flag, show, whole
 from hotloop.base.structure import flatten, unflatten
 from hotloop.data.module import DataModule
 from hotloop.data.shorthand import as_datamodule
-from hotloop.data.targets import Targets
+from hotloop.data.targets import Targets, check_no_names, name_of_target
 from hotloop.errors import ConfigError, DataError, ModelWarning, ShapeError, TraceError
 from hotloop.graph.outputs import as_outputs
 from hotloop.graph.trace import Trace
@@ -646,16 +646,17 @@ def evaluate(
         data, split = as_datamodule(data, val=None), "train"
     if known is not None and known.classes is not None:
         data = data.with_classes(known.classes)
-    if known is not None:
-        for name in data.targets:
-            if known.of(name).kind == "class" and known.of(name).classes is None:
-                data.check_no_names(name)
     part = data.split(split)
     if part is None:
         raise ConfigError(
             f"evaluate: the data has no {split} split; give from_arrays {split}=0.2 or choose "
             "another split"
         )
+    if known is not None:
+        for field in part.fields:
+            name = name_of_target(field.name)
+            if name is not None and known.of(name)[:2] == (None, "class"):
+                check_no_names(field, data.targets[name])
     data.check(split)
     if isinstance(model, PredictOnly):
         return _evaluate_loaded(model, data, split, config)

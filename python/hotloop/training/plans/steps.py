@@ -11,6 +11,7 @@ import numpy as np
 from hotloop.base.messages import show_warnings, warn
 from hotloop.base.patterns import select
 from hotloop.base.structure import flatten
+from hotloop.data.checks import check_bounds
 from hotloop.data.scaling import doubt_of_values
 from hotloop.data.split import nest_fields
 from hotloop.data.targets import name_of_target
@@ -544,11 +545,14 @@ class Steps:
         DataError
             With the row, the value and what is allowed.
         """
+        part = data.split(split)
+        assert part is not None  # it was planned
+        fields = {name_of_target(field.name): field for field in part.fields}
         for task in self.tasks:
             if task.n_outputs is not None:
                 data.check_labels(split, task.n_outputs, target=task.name, ignored=task.ignored)
             if task.kind == "float" and task.loss is not None and task.loss.bounds is not None:
-                data.check_bounds(split, *task.loss.bounds, target=task.name, loss=task.loss.name)
+                check_bounds(fields[task.name], part.rows, *task.loss.bounds, task.loss.name)
 
     def directions(self) -> dict[str, str]:
         """Whether a smaller or a larger value is better, "min" or "max", where that is known."""
