@@ -41,7 +41,7 @@ class Module(Refused):
     registered under their names.
 
     Called with symbolic tensors (inside another module's forward) it is traced; called with
-    arrays it predicts one batch and returns arrays.
+    arrays it predicts one batch and returns arrays; what is no array is a constant then.
     """
 
     _parameters: dict[str, Parameter | None]

@@ -315,7 +315,8 @@ def predict(
     data : array, tuple or dict of arrays, or DataModule
         As ``DataModule.from_arrays`` takes them; a dict's columns are found by name. Of a
         DataModule, the test split, else the validation split. What ``model(data)`` takes is taken
-        here: one row without the dim of rows too, whose output then has none either.
+        here: after training one row without the dim of rows too, whose output then has none
+        either; in a tuple what is no array (None, a bool, number or string), as a constant.
     batch_size : int, optional
         Rows at a time; 1024 by default. It changes the result where forward draws random numbers,
         which are the same in each batch; else in the last bits at most, where the kernels for
