@@ -123,16 +123,20 @@ def test_dict_and_tuple_inputs_keep_their_structure() -> None:
     assert batch["x"]["id"].dtype == np.int64
     assert batch["x"]["age"].dtype == np.float32
     np.testing.assert_array_equal(ages[batch["x"]["id"]].astype("f4"), batch["x"]["age"])
-    assert data.example_inputs() == []
+    assert data.example_batch() == {
+        "x.id": ("int64", (8,)),
+        "x.age": ("float32", (8,)),
+        "y": ("float32", (8,)),
+    }
     many = tuple(np.full((5, 1), i, np.float32) for i in range(12))
     batch = next(DataModule.from_arrays(many).train_batches())
     assert [x[0, 0] for x in batch["x"]] == list(range(12))
 
 
-def test_example_inputs() -> None:
+def test_example_batch() -> None:
     data = DataModule.from_arrays((table(10), np.arange(10)), batch_size=4)
-    assert data.example_inputs() == [("float32", (4, 4)), ("int64", (4,))]
-    assert DataModule.from_arrays(table(10)).example_inputs() == [("float32", (10, 4))]
+    assert data.example_batch() == {"x.0": ("float32", (4, 4)), "x.1": ("int64", (4,))}
+    assert DataModule.from_arrays(table(10)).example_batch() == {"x": ("float32", (10, 4))}
 
 
 # ---- targets

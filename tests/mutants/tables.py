@@ -1,9 +1,10 @@
 """The list of mutants: a table per part of the project."""
 
-from mutants import bindings, core, data, docs, gpu, images, training
+from mutants import bindings, core, data, docs, gpu, images, loops, training
 
 MUTANTS = [
     *training.MUTANTS,
+    *loops.MUTANTS,
     *data.MUTANTS,
     *bindings.MUTANTS,
     *core.MUTANTS,

@@ -116,7 +116,7 @@ def test_summary(gpu: str) -> None:
     described = _core.Device("cuda", gpu=gpu)
     lines = str(report).splitlines()
     assert lines[0].startswith(f"on {GPUS[gpu]}, ")
-    assert lines[0].endswith(", by its description")
+    assert ", by its description: " in lines[0]
     assert lines[3].startswith("peak: ")
     assert lines[3].endswith("data and best weights: fits")
     assert "hotloop's own kernels where cuBLASLt would choose" in lines[4]
@@ -202,6 +202,21 @@ def test_training_there_is_refused() -> None:
         hl.train(mlp(), (X, Y), quiet(), device="T4")
     with pytest.raises(hl.DeviceError, match="the GPU is a description"):
         _core.Session(_core.Device("cuda", gpu="T4")).store("x", "float32", 4)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "precision", "words"),
+    [
+        ("T4", "bf16", "bf16 products, emulated; fp32 for the rest"),
+        ("T4", "auto", "fp16 products; fp32 for the rest"),
+        ("A100", "bf16", "bf16 products; fp32 for the rest"),
+        ("T4", 32, "fp32"),
+    ],
+)
+def test_the_precision_is_said(gpu: str, precision: str, words: str) -> None:
+    report = make_report(device=gpu, precision=precision)
+    assert report.precision == words
+    assert str(report).splitlines()[0].endswith(f"by its description: {words}")
 
 
 def test_two_threads() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from collections.abc import Sequence
 from typing import TextIO
 
 from hotloop import _core
@@ -20,6 +21,7 @@ __all__ = [
     "format_count",
     "format_seconds",
     "is_notebook",
+    "named",
     "show",
     "show_warnings",
     "stream",
@@ -68,6 +70,13 @@ def format_count(n: float) -> str:
 def counted(n: int, what: str, several: str = "") -> str:
     """A number with its noun: ``1 epoch``, ``1,000 epochs``."""
     return f"{n:,} {what}" if n == 1 else f"{n:,} {several or what + 's'}"
+
+
+def named(names: Sequence[str], most: int = 3) -> str:
+    """The first names of a list, and how many more there are: ``a, b and 4 more``."""
+    if len(names) <= most + 1:
+        return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+    return f"{', '.join(names[:most])} and {len(names) - most} more"
 
 
 def format_bytes(n: int) -> str:

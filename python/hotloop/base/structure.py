@@ -5,15 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["flatten", "unflatten"]
+__all__ = ["Constant", "Keywords", "flatten", "unflatten"]
+
+
+class Constant:
+    """A value that is no leaf but a part of the structure."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class Keywords(dict[str, Any]):
+    """The arguments of a call that go by name, as the last item of the tuple of its arguments."""
 
 
 def flatten(value: Any) -> tuple[list[Any], Any]:
     """Leaves of nested tuples, lists and dicts, and what :func:`unflatten` needs."""
+    if isinstance(value, Constant):
+        return [], {"constant": value.value}
     if isinstance(value, dict):
         pairs = [(key, flatten(item)) for key, item in value.items()]
         leaves = [leaf for _, (items, _) in pairs for leaf in items]
-        return leaves, {"dict": [[key, spec] for key, (_, spec) in pairs]}
+        kind = "keywords" if isinstance(value, Keywords) else "dict"
+        return leaves, {kind: [[key, spec] for key, (_, spec) in pairs]}
     if isinstance(value, (tuple, list)):
         parts = [flatten(item) for item in value]
         leaves = [leaf for items, _ in parts for leaf in items]
@@ -30,7 +44,10 @@ def _build(leaves: Any, spec: Any) -> Any:
     if spec is None:
         return next(leaves)
     kind, parts = next(iter(spec.items()))
-    if kind == "dict":
-        return {key: _build(leaves, part) for key, part in parts}
+    if kind == "constant":
+        return parts
+    if kind in ("dict", "keywords"):
+        made = {key: _build(leaves, part) for key, part in parts}
+        return made if kind == "dict" else Keywords(made)
     items = [_build(leaves, part) for part in parts]
     return items if kind == "list" else tuple(items)

@@ -13,9 +13,10 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from hotloop.base.messages import format_bytes
 from hotloop.base.rules import show
 from hotloop.base.suggest import name_missing
-from hotloop.errors import ConfigError, DataError
+from hotloop.errors import ConfigError, DataError, OutOfMemoryError
 
 __all__ = [
     "DTYPES",
@@ -72,6 +73,8 @@ def to_array(value: Any, name: str) -> Array:
     ------
     DataError
         If it is not an array of numbers, or holds numbers that no dtype of the core holds.
+    OutOfMemoryError
+        If there is no room for a copy.
     """
     raw = read_raw(value, name)
     if not _holds_numbers(raw):
@@ -80,7 +83,15 @@ def to_array(value: Any, name: str) -> Array:
         raw = raw.astype(np.float32)
     if raw.ndim == 0:
         raise DataError(f"{name}: an array with one row per sample is needed, got {show(value)}")
-    return np.require(raw, _known_dtype(raw, name), ["C_CONTIGUOUS", "ALIGNED"])
+    dtype = _known_dtype(raw, name)
+    try:
+        return np.require(raw, dtype, ["C_CONTIGUOUS", "ALIGNED"])
+    except MemoryError:
+        size = format_bytes(raw.size * dtype.itemsize)
+        raise OutOfMemoryError(
+            f"{name}: needs a copy of {size}, {dtype} and contiguous, of an array of shape "
+            f"{raw.shape} and dtype {raw.dtype}; out of memory. Give fewer rows at a time"
+        ) from None
 
 
 def graph_dtype(dtype: np.dtype[Any]) -> str:

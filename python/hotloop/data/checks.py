@@ -7,13 +7,14 @@ watches (:mod:`hotloop.base.watching`) can say how far they are and end them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from hotloop import _core
+from hotloop.base.rules import show
 from hotloop.base.watching import report
 from hotloop.data.split import Field
 from hotloop.errors import DataError
@@ -21,6 +22,7 @@ from hotloop.errors import DataError
 __all__ = [
     "are_in_range",
     "blocks",
+    "check_bounds",
     "check_labels",
     "check_values",
     "check_weights",
@@ -155,6 +157,40 @@ def check_weights(field: Field, rows: npt.NDArray[np.int64] | None, split: str) 
         raise DataError(f"{field.label}: all weights of the {split} rows are 0; give some a weight")
 
 
+def check_bounds(
+    field: Field, rows: npt.NDArray[np.int64] | None, low: float, high: float, loss: str
+) -> None:
+    """Refuses floats outside of what a loss of probabilities or counts takes; NaN passes.
+
+    Raises
+    ------
+    DataError
+        With the row and the value.
+    """
+    first: tuple[str, float] | None = None
+    least, largest, are_whole = np.inf, -np.inf, True
+    for numbers, values in blocks(field, rows, "checking"):
+        bad = (values < low) | (values > high)
+        if first is None and bad.any():
+            index = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
+            first = place(field, int(numbers[index[0]]), index[1:]), float(values[index])
+        least, largest = min(least, values.min()), max(largest, values.max())
+        are_whole = are_whole and bool((values == np.floor(values)).all())
+    if first is None:
+        return
+    fix = "for values of any size write loss='mse'"
+    if low <= least and largest == 255:
+        fix = "of a mask of 0 and 255 write (y > 127).astype(np.float32)"
+    elif are_whole and least >= -1 and high == 1:
+        ids = "write (y > 0).astype(int)" if least < 0 else "give integers, y.astype(int)"
+        fix = f"for class ids {ids}"
+    allowed = f"at least {low:g}" if high == np.inf else f"between {low:g} and {high:g}"
+    raise DataError(
+        f"{field.label}: targets of the loss {loss} must be {allowed}, got {first[1]:g} in "
+        f"{first[0]}; {fix}"
+    )
+
+
 def are_in_range(field: Field, low: int, high: int) -> bool:
     """Whether all integers of an array, of whatever split, are in [low, high)."""
     return all(
@@ -168,6 +204,7 @@ def check_labels(
     rows: npt.NDArray[np.int64] | None,
     n_classes: int,
     ignored: int | None = None,
+    names: Sequence[Any] | None = None,
 ) -> None:
     """Refuses class ids outside [0, n_classes), one that counts nothing apart.
 
@@ -186,6 +223,12 @@ def check_labels(
         if bad.any():
             index = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
             where = place(field, int(numbers[index[0]]), index[1:])
+            if names is not None and 0 <= values[index] < len(names):
+                raise DataError(
+                    f"{field.label}: the model's last layer must have an output for each of the "
+                    f"{len(names)} classes {show(list(names))}, got outputs for {n_classes} and "
+                    f"{names[int(values[index])]!r} in {where}; give it {len(names)} outputs"
+                )
             fix = ""
             if array.dtype == np.uint8 and values[index] == 255:
                 fix = (

@@ -72,7 +72,9 @@ class DataModule:
         input that forward receives as float, and an X of integers; names: these columns of a dict.
         "y": float targets, "both": features and targets. It is part of the model: the arrays stay
         as they are, ``predict`` does the same with features, and what the model makes of scaled
-        targets is scaled back in predictions and metrics. The loss is that of scaled targets.
+        targets is scaled back in predictions and metrics. The loss is that of scaled targets. Of
+        images each pixel of each channel is a feature, which ties the model to their size; for a
+        mean per channel normalise in forward.
     classes : sequence, or dict of them, optional
         Names of the class ids of an integer or bool y, by id; of a y of names their order. Of
         several targets by the targets' names.
@@ -578,19 +580,17 @@ class DataModule:
             counts += np.bincount(ids, minlength=known.n_classes)
         return [int(count) for count in counts]
 
-    def example_inputs(self) -> list[tuple[str, tuple[int, ...]]]:
-        """What forward gets as its arguments in the first batch.
+    def example_batch(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """What the first batch of training looks like.
 
         Returns
         -------
-        list of (str, tuple of int)
-            dtype and shape of each; [] for a dict of columns.
+        dict of (str, tuple of int)
+            dtype and shape by field: "x", "x.<column>", "y" and so on.
         """
         size = self.batches("train", training=True, merge_tail=False)[0][0]
-        inputs = [field for field in self._splits["train"].fields if field.is_input]
-        if not isinstance(nest_fields({f.name: None for f in inputs})["x"], (tuple, type(None))):
-            return []
-        return [(f.dtype, (size, *f.array.shape[1:])) for f in inputs]
+        fields = self._splits["train"].fields
+        return {f.name: (f.dtype, (size, *f.array.shape[1:])) for f in fields}
 
     # ---- checks
 
@@ -679,7 +679,9 @@ class DataModule:
         """
         split = self._require(split_name)
         if target in self._targets and self._targets[target].kind == "class":
-            check_labels(self._field(split_name, target), split.rows, n_outputs, ignored)
+            known = self._targets[target]
+            names = known.classes if known.has_names else None
+            check_labels(self._field(split_name, target), split.rows, n_outputs, ignored, names)
 
     def _require(self, split_name: str) -> Split:
         split = self.split(split_name)
@@ -705,7 +707,7 @@ class DataModule:
             Whether drop_last counts.
         merge_tail : bool
             Whether a last batch of one row joins the one before it, since batch statistics need
-            two rows.
+            two values per channel, and a row has one.
 
         Returns
         -------

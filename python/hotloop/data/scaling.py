@@ -11,7 +11,7 @@ import numpy.typing as npt
 from hotloop.data.checks import blocks
 from hotloop.data.split import Field
 
-__all__ = ["doubt_of_values", "fit_standard"]
+__all__ = ["doubt_of_values", "fit_standard", "one_hot_axis"]
 
 _FAR = 10.0  # standard deviations from 0, which a network needs long to learn
 _LARGE = 1e3  # a standard deviation that thousands of steps of the usual size are needed for
@@ -63,6 +63,22 @@ def fit_standard(
     return np.asarray(mean, np.float32), np.asarray(std, np.float32)
 
 
+def one_hot_axis(array: npt.NDArray[Any]) -> int | None:
+    """The dim, 1 or the last, along which exactly one of several numbers is 1 and the others 0."""
+    if array.ndim < 2 or not len(array):
+        return None
+    for axis in (1, -1) if array.ndim > 2 else (1,):
+        if (
+            array.shape[axis] > 1
+            and all(  # the first row refuses what is none
+                ((part == 0) | (part == 1)).all() and (part.sum(axis=axis) == 1).all()
+                for part in (array[:1], array)
+            )
+        ):
+            return axis
+    return None
+
+
 def doubt_of_values(
     field: Field, rows: npt.NDArray[np.int64] | None, *, is_scaled: bool = False
 ) -> str:
@@ -84,7 +100,7 @@ def doubt_of_values(
     if not low < high:
         return ""  # constant
     if are_classes:
-        if field.array.ndim == 2 and (field.array.sum(axis=1) == 1).all():
+        if one_hot_axis(field.array) is not None:
             return ""  # one-hot, of which reading it has warned
         return (
             f"{field.label}: float targets are all 0 or 1 and are trained as values; for "

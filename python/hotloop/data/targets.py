@@ -18,12 +18,14 @@ import numpy.typing as npt
 from hotloop.base.messages import warn
 from hotloop.base.rules import show
 from hotloop.data.arrays import check_keys, column_names, is_arraylike, read_raw, to_array
+from hotloop.data.scaling import one_hot_axis
 from hotloop.data.split import Field, Split
 from hotloop.errors import DataError, DataWarning
 
 __all__ = [
     "IGNORED",
     "Targets",
+    "check_no_names",
     "describe_classes",
     "ids_of",
     "merge_targets",
@@ -66,6 +68,11 @@ class Targets:
     classes: list[Any] | None = None
     n_classes: int | None = None
     has_ignored: bool = False
+
+    @property
+    def has_names(self) -> bool:
+        """Whether its classes have names of their own: bools are 0 and 1."""
+        return self.classes not in (None, [False, True])
 
 
 def name_of_target(field: str) -> str | None:
@@ -200,6 +207,8 @@ def _read_numbers(array: Array, label: str, like: Targets | None) -> Targets:
             return Targets(array, "multilabel", "float32")
         return Targets(array, "class", "int64", [False, True], 2)
     low, high = int(array.min()), int(array.max())
+    if array.ndim > 2 and low == 0 and high == 1:
+        _warn_of_one_hot(array, label, "a yes-or-no question at each position and class")
     if array.ndim == 2 and low >= 0 and high <= 1 and (like is None or like.kind != "class"):
         _warn_of_one_hot(array, label, f"{array.shape[1]} separate yes-or-no questions")
         return Targets(array, "multilabel", "float32")
@@ -235,12 +244,12 @@ def _refuse_labels(array: Array, label: str, low: int, high: int) -> None:
 
 
 def _warn_of_one_hot(array: Array, label: str, kind: str) -> None:
-    if array.ndim != 2 or array.shape[1] < 2:
-        return
-    if ((array == 0) | (array == 1)).all() and (array.sum(axis=1) == 1).all():
+    axis = one_hot_axis(array)
+    if axis is not None:
+        each = "row" if array.ndim == 2 else "position"
         warn(
-            f"{label}: every row has exactly one 1. By default it is trained as {kind}; for one "
-            "choice out of several give y.argmax(1)",
+            f"{label}: every {each} has exactly one 1. By default it is trained as {kind}; for one "
+            f"choice out of several give y.argmax({axis})",
             DataWarning,
         )
 
@@ -337,6 +346,27 @@ def names_of_ids(ids: Array, classes: Sequence[Any]) -> Array:
     named = np.asarray(classes, dtype=np.object_)[np.maximum(ids, 0)]
     named[ids < 0] = None
     return np.asarray(named)
+
+
+def check_no_names(field: Field, target: Targets) -> None:
+    """Refuses class names for a model whose outputs have none: they would be numbered anew.
+
+    Parameters
+    ----------
+    field : Field
+        Of the target.
+    target : Targets
+
+    Raises
+    ------
+    DataError
+    """
+    if target.has_names:
+        raise DataError(
+            f"{field.label}: must be class ids as in training, which had no names, got "
+            f"{show(target.classes)}; give the ids that training had, or name them there: "
+            "DataModule.from_arrays(X, ids, classes=[...])"
+        )
 
 
 def renumber_classes(

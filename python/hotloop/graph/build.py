@@ -6,7 +6,7 @@ Joins are here because a list of tensors is an operand.
 from __future__ import annotations
 
 import numbers
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -103,6 +103,12 @@ def lift(value: Operand, trace: Trace | None = None, what: str = "hotloop functi
         return stack([lift(v, trace, what) for v in value])
     if value is None or isinstance(value, str):
         raise TraceError(f"{what}: must be given a tensor, array or number, got {value!r}")
+    if isinstance(value, Mapping) and not hasattr(value, "__array__"):
+        names = ", ".join(map(repr, value))
+        raise TraceError(
+            f"{what}: must be given a tensor, array or number, got a dict of {names}; take it "
+            "apart in forward, or give one of its arrays"
+        )
     array = to_array(value, what)
     exact = np.asarray(value) if isinstance(value, np.ndarray | list | tuple) else array
     if array.dtype == np.float32 and exact.dtype == np.float64:

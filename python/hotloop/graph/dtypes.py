@@ -94,6 +94,12 @@ _SPELLINGS: Final = {
 _PYTHON: Final[dict[Any, DType]] = {float: float32, int: int64, bool: bool_}
 
 
+def is_name(name: str) -> bool:
+    """Whether an element type has this name."""
+    plain = name.removeprefix("torch.")
+    return plain in _BY_NAME or plain in _SPELLINGS
+
+
 def parse(dtype: Any) -> DType:
     """The element type that a name, a NumPy, torch or Python type stands for.
 

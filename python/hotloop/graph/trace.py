@@ -116,6 +116,8 @@ class Trace:
         apart by identity: one that is no part of the model, as a loss, has the path ``""`` too.
     reads_mode : bool
         Whether forward, in evaluation, asked a module for its mode that would train otherwise.
+    least_values : int or None
+        The fewest values per channel that forward took statistics of; None: of none.
     stores : dict or None
         The persistent stores that ``leaf_for`` declared in the graph.
     tensor_type : type
@@ -141,6 +143,7 @@ class Trace:
         self.logged: dict[str, Any] = {}
         self.output_shapes: dict[int, str] = {}
         self.reads_mode = False
+        self.least_values: int | None = None
         self.stores: dict[str, tuple[str, int]] | None = None
         self._leaf_for = leaf_for
         # Ids, not tensors: those point here, and a cycle would keep the graph until a collection.
@@ -255,6 +258,10 @@ class Trace:
             )
         self.leaf(owner)  # a commit needs the leaf even when forward only writes
         self._assigned[id(owner)] = value.to(owner.dtype)
+
+    def drop_assigned(self) -> None:
+        """Lets nothing be committed of what forward assigned: no step is made of the graph."""
+        self._assigned.clear()
 
     def assigned(self) -> list[Any]:
         """The owners that forward assigned so far."""

@@ -14,16 +14,21 @@ __all__ = ["bind", "explain", "locate"]
 
 
 def bind(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
-    """forward's arguments by name, with its defaults; TraceError where they do not fit."""
+    """forward's arguments by name; TraceError where they do not fit."""
+    signature = inspect.signature(module.forward)
     try:
-        bound = inspect.signature(module.forward).bind(*args, **kwargs)
+        return signature.bind(*args, **kwargs)
     except TypeError as error:
+        name = f"{type(module).__name__}.forward"
+        if "keyword" in str(error):
+            empty = inspect.Parameter.empty
+            plain = [p.replace(annotation=empty) for p in signature.parameters.values()]
+            shown = ", ".join(map(str, plain))
+            raise TraceError(f"{name}: its arguments are ({shown}), {error}") from None
         raise TraceError(
-            f"{type(module).__name__}.forward: {error}, got {len(args) + len(kwargs)}; several "
+            f"{name}: {error}, got {len(args) + len(kwargs)}; several "
             "inputs are a tuple X, train(model, ((X1, X2), y))"
         ) from None
-    bound.apply_defaults()
-    return bound
 
 
 def explain(
@@ -31,7 +36,8 @@ def explain(
 ) -> None:
     """Raises a TraceError where inputs of the wrong number or kind made a layer stumble."""
     bind(module, args, kwargs)
-    wrong = [value for value in args if value is None or isinstance(value, tuple | list | dict)]
+    kinds = (tuple, list, dict, str, int, float, type(None))
+    wrong = [value for value in args if isinstance(value, kinds)]
     if wrong and type(module).__module__.startswith("hotloop."):
         refusal = TraceError(
             f"inputs must be tensors, got {type(wrong[0]).__name__}; take it apart in forward"

@@ -9,8 +9,8 @@ evaluation and prediction, so that all their plans read the same memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from hotloop.nn.parameter import Parameter, Variable
 if TYPE_CHECKING:
     from hotloop.nn.module import Module
 
-__all__ = ["Layout", "Slot", "resolve_lazy"]
+__all__ = ["Layout", "Slot", "resolve_lazy", "trace_aside"]
 
 
 class Slot(NamedTuple):
@@ -167,7 +167,11 @@ class Layout:
         return make(slot.name, str(owner.dtype), owner.shape, slot.store, slot.offset)
 
 
-def resolve_lazy(model: Module, inputs: Sequence[tuple[str, Sequence[int]]]) -> None:
+def resolve_lazy(
+    model: Module,
+    inputs: Sequence[tuple[str, Sequence[int]]],
+    call: Callable[..., Any] | None = None,
+) -> None:
     """Gives lazy layers their shapes by tracing ``model`` once into a graph that is dropped.
 
     Parameters
@@ -175,14 +179,35 @@ def resolve_lazy(model: Module, inputs: Sequence[tuple[str, Sequence[int]]]) -> 
     model : Module
         Without lazy layers nothing is done.
     inputs : sequence of (dtype, shape)
-        Of forward's arguments.
+        Of the arguments of ``call``.
+    call : callable, optional
+        What applies the model; the model itself by default.
     """
     if not any(value.is_lazy for value in (*model.parameters(), *model.buffers())):
         return
+    trace_aside(inputs, call or model)
+
+
+def trace_aside(
+    inputs: Sequence[tuple[str, Sequence[int]]], call: Callable[..., Any], *, training: bool = False
+) -> Trace:
+    """Traces a call into a graph that is dropped; the trace, for what it has noted.
+
+    Parameters
+    ----------
+    inputs : sequence of (dtype, shape)
+        Of the arguments of ``call``.
+    call : callable
+    training : bool
+    """
     graph = _core.Graph()
 
     def leaf_for(trace: Trace, owner: Variable) -> int:
-        return graph.dataset(owner.qualified_name, str(owner.dtype), owner.shape)
+        return graph.input(owner.qualified_name, str(owner.dtype), owner.shape)
 
-    with Trace(graph, leaf_for) as trace:
-        model(*(trace.input(f"x{i}", dtype, shape) for i, (dtype, shape) in enumerate(inputs)))
+    with Trace(graph, leaf_for, training=training) as trace:
+        given = [trace.input(f"x{i}", dtype, shape) for i, (dtype, shape) in enumerate(inputs)]
+        trace.note_batch(given)
+        call(*given)
+        trace.drop_assigned()
+    return trace

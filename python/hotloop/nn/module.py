@@ -18,12 +18,12 @@ from hotloop.base.suggest import did_you_mean, function_for
 from hotloop.errors import ConfigError, HotloopError, TraceError
 from hotloop.graph import dtypes
 from hotloop.graph import trace as tracing
-from hotloop.graph.symbolic import Tensor, is_device
+from hotloop.graph.symbolic import Tensor
 from hotloop.nn.calling import bind, explain, locate
 from hotloop.nn.edits import Registry, next_edit
 from hotloop.nn.holders import Holders
 from hotloop.nn.parameter import Buffer, Parameter, Variable
-from hotloop.nn.placement import reachable
+from hotloop.nn.placement import is_place, reachable
 from hotloop.nn.recipes import Array
 from hotloop.nn.refused import Refused
 from hotloop.nn.state import IncompatibleKeys, load_state, state_items
@@ -41,7 +41,7 @@ class Module(Refused):
     registered under their names.
 
     Called with symbolic tensors (inside another module's forward) it is traced; called with
-    arrays it predicts one batch and returns arrays.
+    arrays it predicts one batch and returns arrays; what is no array is a constant then.
     """
 
     _parameters: dict[str, Parameter | None]
@@ -97,9 +97,10 @@ class Module(Refused):
             tracing.current(f"{type(self).__name__}(tensor)")  # raises
         from hotloop.training.inference import run_batch  # here, for it imports this module
 
-        if kwargs:
-            args = bind(self, args, kwargs).args
-        return run_batch(self, args)
+        if not kwargs:
+            return run_batch(self, args)
+        bound = bind(self, args, kwargs)  # what can go by position is found by position
+        return run_batch(self, bound.args, bound.kwargs)
 
     def log(
         self,
@@ -824,7 +825,7 @@ class Module(Refused):
             If there is no GPU that can be used; the model predicts where it did before.
         """
         for arg in map(plain, args):
-            if is_device(arg) or (isinstance(arg, int) and not isinstance(arg, bool)):
+            if is_place(arg):
                 device = arg
             elif not isinstance(arg, bool | Tensor):
                 dtype = arg

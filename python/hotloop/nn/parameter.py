@@ -16,6 +16,7 @@ import contextlib
 import itertools
 import operator
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -40,6 +41,18 @@ if TYPE_CHECKING:
 __all__ = ["Buffer", "Parameter"]
 
 _unowned = itertools.count()
+_changes = itertools.count(1)
+_latest_change = 0
+
+
+def latest_change() -> int:
+    """Another number than before whenever some parameter or buffer has another value."""
+    return _latest_change
+
+
+def _next_change() -> None:
+    global _latest_change
+    _latest_change = next(_changes)
 
 
 class ReadOnlyArray(OutputArray):
@@ -162,6 +175,7 @@ class Variable(Tensor):
         self._is_initial = True
         self._is_held = False
         self._lender: tuple[int, Callable[[Variable], Array]] | None = None  # of which thread
+        self._ahead: weakref.ref[Any] | None = None  # who has trained it, and not written it here
 
     # ---- as a tensor
 
@@ -243,6 +257,29 @@ class Variable(Tensor):
         self._follow_name()
         return self._version
 
+    def _note_change(self) -> None:
+        self._version += 1
+        _next_change()
+
+    @property
+    def ahead(self) -> Any:
+        """Who has trained it, in memory of its own, and not written its value here; or None."""
+        return None if self._ahead is None else self._ahead()
+
+    @ahead.setter
+    def ahead(self, trainer: Any) -> None:
+        self._ahead = None if trainer is None else weakref.ref(trainer)
+        _next_change()
+
+    def keep(self) -> None:
+        """Makes a value that was only drawn one that was set, which nothing draws anew."""
+        self._drawn_by = None
+
+    def note_trained(self) -> None:
+        """Notes that a training has left the value as it was."""
+        self.keep()
+        self._is_initial = False
+
     @property
     def is_drawn(self) -> bool:
         """Whether there is a value yet, and not only the recipe of one."""
@@ -291,7 +328,7 @@ class Variable(Tensor):
 
     def _forget(self) -> None:
         self._value = self._drawn_by = None
-        self._version += 1
+        self._note_change()
 
     def detach(self) -> Tensor:
         """In ``forward``, the value without gradient; outside of it, where none flows, itself."""
@@ -413,7 +450,7 @@ class Variable(Tensor):
         if initial:
             self._recipe = Values(self._value)
         self._is_initial = initial
-        self._version += 1
+        self._note_change()
 
     def check_free(self) -> None:
         """Refuses what a training that is under way would overwrite when it ends.
@@ -512,7 +549,7 @@ class Variable(Tensor):
     # ---- copies and files
 
     def __getstate__(self) -> dict[str, Any]:
-        own: dict[str, Any] = {"_is_held": False, "_lender": None}
+        own: dict[str, Any] = {"_is_held": False, "_lender": None, "_ahead": None}
         if self._lender_here() is not None:
             own |= {"_value": self.value(), "_drawn_by": None, "_is_initial": False}
         elif not self.is_lazy:
@@ -554,13 +591,13 @@ def lent(variables: Iterable[Variable], lender: Callable[[Variable], Array]) -> 
     lent_to = list(variables)
     for variable in lent_to:
         variable._lender = threading.get_ident(), lender
-        variable._version += 1
+        variable._note_change()
     try:
         yield
     finally:
         for variable in lent_to:
             variable._lender = None
-            variable._version += 1
+            variable._note_change()
 
 
 def release(variables: Iterable[Variable]) -> None:

@@ -5,8 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from hotloop.errors import ConfigError
+from hotloop.graph import dtypes
+from hotloop.graph.dtypes import DType
+from hotloop.graph.symbolic import is_device
 
-__all__ = ["placement_of", "reachable"]
+__all__ = ["is_place", "placement_of", "reachable"]
+
+
+def is_place(value: Any) -> bool:
+    """Whether an argument of ``Module.to`` is meant to be a device: a text that names no dtype too,
+    which is then said to be none.
+    """
+    if isinstance(value, str) and not isinstance(value, DType):
+        return is_device(value) or not dtypes.is_name(value)
+    return is_device(value) or (isinstance(value, int) and not isinstance(value, bool))
 
 
 def reachable(device: Any) -> str:

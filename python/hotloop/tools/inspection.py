@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hotloop.base.messages import format_bytes
 from hotloop.errors import CheckpointError
+from hotloop.interop.weights import read_weights
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,6 +19,10 @@ _BITS = {
     "BOOL": 8, "U8": 8, "I8": 8, "U16": 16, "I16": 16, "F16": 16, "BF16": 16, "U32": 32, "I32": 32,
     "F32": 32, "U64": 64, "I64": 64, "F64": 64,
 }  # fmt: skip
+_NAMES = {
+    "bool": "BOOL", "uint8": "U8", "int8": "I8", "int16": "I16", "float16": "F16", "int32": "I32",
+    "float32": "F32", "int64": "I64", "float64": "F64",
+}  # fmt: skip
 _MAX_CHARACTERS = 200
 
 
@@ -27,7 +32,7 @@ def inspect_file(path: str | os.PathLike[str]) -> str:
     Parameters
     ----------
     path : path-like
-        A safetensors file, hotloop's or another program's.
+        A safetensors file, hotloop's or another program's, or what ``torch.save`` wrote.
 
     Returns
     -------
@@ -36,11 +41,13 @@ def inspect_file(path: str | os.PathLike[str]) -> str:
     Raises
     ------
     CheckpointError
-        If it cannot be read as safetensors.
+        If it cannot be read as either.
     """
     from safetensors import SafetensorError, safe_open
 
     path = os.fspath(path)
+    if path.endswith((".pth", ".pt", ".bin")):  # as for read_weights
+        return _inspect_torch_file(path)
     try:
         size = os.path.getsize(path)
         with safe_open(path, framework="numpy") as file:
@@ -55,6 +62,14 @@ def inspect_file(path: str | os.PathLike[str]) -> str:
     lines += [f"{name}: {_shorten(text)}" for name, text in metadata.items()]
     lines += ["", *_table(tensors)]
     return "\n".join(lines)
+
+
+def _inspect_torch_file(path: str) -> str:
+    """What ``read_weights`` would give of it."""
+    state = read_weights(path)
+    tensors = [(name, _NAMES.get(a.dtype.name, a.dtype.name), a.shape) for name, a in state.items()]
+    head = [f"{path}: {format_bytes(os.path.getsize(path))}", "written by torch.save", ""]
+    return "\n".join([*head, *_table(tensors)])
 
 
 def _shorten(text: str) -> str:

@@ -40,6 +40,8 @@ class PlanReport:
         Where it would run.
     peak_bytes : int
         All of these bytes. On a described GPU they have the largest workspaces that are allowed.
+    precision : str
+        Of a training step, the dtypes that it computes in, as the header of a training says them.
     total_bytes : int or None
         The GPU's memory, of which a driver's context and other programs take some; None where a
         device's memory is the host's.
@@ -49,7 +51,9 @@ class PlanReport:
         Every instruction: regions, chains, kernels, shapes, dtypes and offsets.
     """
 
-    def __init__(self, info: dict[str, Any], text: str, device: _core.Device) -> None:
+    def __init__(
+        self, info: dict[str, Any], text: str, device: _core.Device, precision: str = ""
+    ) -> None:
         # Instead of these kernels of hotloop's, whose names go on where they are a library's.
         self._unasked = [
             (library, n)
@@ -59,6 +63,7 @@ class PlanReport:
         self.info = info | {"unasked_bytes": max((n for _, n in self._unasked), default=0)}
         self.text = text
         self.device = device.name
+        self.precision = precision
         self.peak_bytes = sum(self.info.get(f"{part}_bytes", 0) for part in _PARTS)
         memory = device.memory()
         self.total_bytes = memory["total_bytes"] if memory is not None else None
@@ -69,7 +74,8 @@ class PlanReport:
         info = self.info
         flops = f"{format_count(float(info['flops']))}flop in " if info["flops"] else ""
         return (
-            f"on {self.device}{', by its description' if self._is_described else ''}\n"
+            f"on {self.device}{', by its description' if self._is_described else ''}"
+            f"{f': {self.precision}' if self.precision else ''}\n"
             f"memory: {format_bytes(info['arena_bytes'])} activations and scratch, "
             f"{format_bytes(info['store_bytes'])} parameters and state, "
             f"{format_bytes(info['slot_bytes'])} batch\n"
@@ -163,6 +169,7 @@ def plan(
     from hotloop.training.config import TrainingConfig
     from hotloop.training.plans.accelerator import open_described
     from hotloop.training.plans.fitted import check_model, exclusive
+    from hotloop.training.plans.precision import describe
     from hotloop.training.run.planner import Planner
 
     model = check_model("plan", model)
@@ -176,7 +183,8 @@ def plan(
         planner = Planner(model, as_datamodule(datamodule), config, described)
         try:
             predicted = planner.predict()
-            return PlanReport(predicted, predicted.pop("text"), planner.device)
+            precision = describe(planner.device, planner.runtime.compute_dtype)
+            return PlanReport(predicted, predicted.pop("text"), planner.device, precision)
         finally:
             planner.close()
 

@@ -22,12 +22,12 @@ from hotloop.base.rules import flag, show, whole
 from hotloop.base.structure import flatten, unflatten
 from hotloop.data.module import DataModule
 from hotloop.data.shorthand import as_datamodule
-from hotloop.data.targets import Targets
+from hotloop.data.targets import Targets, check_no_names, name_of_target
 from hotloop.errors import ConfigError, DataError, ModelWarning, ShapeError, TraceError
 from hotloop.graph.outputs import as_outputs
 from hotloop.graph.trace import Trace
 from hotloop.nn.edits import attribute_version, latest_edit, structure_version
-from hotloop.nn.layout import resolve_lazy
+from hotloop.nn.layout import resolve_lazy, trace_aside
 from hotloop.nn.module import Module
 from hotloop.training.config import TrainingConfig
 from hotloop.training.plans.accelerator import (
@@ -48,7 +48,7 @@ from hotloop.training.plans.fitted import (
 from hotloop.training.plans.inputs import Inputs
 from hotloop.training.plans.lookups import check_lookups
 from hotloop.training.plans.precision import compute_dtype_of
-from hotloop.training.plans.runtime import Runtime, Sums, check_output, run_whole
+from hotloop.training.plans.runtime import Runtime, Sums, call_model, check_output, run_whole
 from hotloop.training.plans.steps import Steps, run_plans
 from hotloop.training.plans.target_scale import scale_of
 from hotloop.training.scoring.losses import LOSSES, link_of
@@ -96,7 +96,7 @@ class Predictor:
         """Whether the forward pass that ran last does something else in training."""
         return bool(self._plans) and next(reversed(self._plans.values())).reads_mode
 
-    def _ready(self, model: Module, inputs: list[Array]) -> Runtime:
+    def _ready(self, model: Module, inputs: list[Array], spec: Any) -> Runtime:
         if self._pid != os.getpid():
             # In a forked child: a thread of the parent may have been running these plans.
             self._pid, self._runtime = os.getpid(), None
@@ -104,7 +104,8 @@ class Predictor:
         wanted = model.__dict__.get("_placement") or "cpu"
         if self._runtime is None or wanted != self._placement or self._is_stale(model):
             self.close()
-            resolve_lazy(model, [(str(a.dtype), a.shape) for a in inputs])
+            shapes = [(str(a.dtype), a.shape) for a in inputs]
+            resolve_lazy(model, shapes, lambda *given: call_model(model, unflatten(given, spec)))
             self._edit, self._version = latest_edit(), _version_of(model)
             self._fitted = fitted_of(model)
             warn_of_untrained_norms("predict", model)
@@ -134,7 +135,7 @@ class Predictor:
         """forward on one batch; the output's structure as arrays."""
         model = self._model()
         assert model is not None  # the caller has it
-        runtime = self._ready(model, inputs)
+        runtime = self._ready(model, inputs, spec)
         shapes = tuple((a.shape, a.dtype) for a in inputs)
         numbers = tuple(runtime.last_numbers().items())  # constants of the plan
         key = (shapes, repr(spec), path, numbers)
@@ -207,7 +208,7 @@ def trace_forward(
         except AttributeError as error:
             raise ConfigError(f"outputs: must be a module's path, got {path!r}: {error}") from None
         seen = trace.watch(module)
-    result = model(*x) if isinstance(x, tuple) else model(x)
+    result = call_model(model, x)
     if path is not None:
         if not seen:
             raise ConfigError(f"outputs: module {path!r} did not run in forward")
@@ -257,22 +258,23 @@ def _predictor(model: Module) -> Predictor:
     return found  # another thread may have emptied the cache meanwhile
 
 
-def run_batch(model: Any, args: tuple[Any, ...]) -> Any:
+def run_batch(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:
     """``model(array)``: forward in evaluation mode on one batch.
 
     Parameters
     ----------
     model : Module or PredictOnly
-    args : tuple
-        forward's arguments: arrays or structures of them, as :func:`predict` takes them.
+    args, kwargs : tuple, dict
+        forward's arguments: arrays or structures of them, as :func:`predict` takes them, and what
+        is no array and so a constant of the plan.
 
     Returns
     -------
     Any
         forward's structure as NumPy arrays, :class:`hotloop.graph.outputs.OutputArray`.
     """
-    data = args[0] if len(args) == 1 and not isinstance(args[0], tuple) else args
-    inputs = Inputs("model(...)", data, model)
+    is_alone = len(args) == 1 and not kwargs and not isinstance(args[0], tuple)
+    inputs = Inputs("model(...)", args[0] if is_alone else args, model, kwargs)
     result = _run("model(...)", model, inputs, None, None)
     if isinstance(model, Module) and model.__dict__.get("_training"):  # train() was called
         _warn_of_mode(model)
@@ -313,10 +315,12 @@ def predict(
     data : array, tuple or dict of arrays, or DataModule
         As ``DataModule.from_arrays`` takes them; a dict's columns are found by name. Of a
         DataModule, the test split, else the validation split. What ``model(data)`` takes is taken
-        here: one row without the dim of rows too, whose output then has none either.
+        here: after training one row without the dim of rows too, whose output then has none
+        either; in a tuple what is no array (None, a bool, number or string), as a constant.
     batch_size : int, optional
-        Rows at a time; 1024 by default. It changes the result only where forward draws random
-        numbers, which are the same in each batch.
+        Rows at a time; 1024 by default. It changes the result where forward draws random numbers,
+        which are the same in each batch; else in the last bits at most, where the kernels for
+        another number of rows add in another order.
     proba : bool
         Probabilities, a column per class (one column from a single logit), instead of forward's
         output, which is logits.
@@ -418,6 +422,10 @@ def _run(what: str, model: Any, inputs: Inputs, size: int | None, path: str | No
                 raise
             except (ShapeError, TraceError) as error:
                 inputs.explain(error)
+                if isinstance(error, ShapeError) and _takes_rows(model, inputs):
+                    error.args = (
+                        f"{error}; what is given seems to be one row: give a batch of it, x[None]",
+                    )
                 raise
             leaves, out_spec = flatten(made)
             if cut:
@@ -426,6 +434,21 @@ def _run(what: str, model: Any, inputs: Inputs, size: int | None, path: str | No
     if not cut:
         return made
     return unflatten([np.concatenate(column) for column in zip(*parts)], out_spec)
+
+
+def _takes_rows(model: Any, inputs: Inputs) -> bool:
+    """Whether a model of which no training knows the shapes takes a batch of what it refused."""
+    if isinstance(model, PredictOnly) or fitted_of(model) is not None:
+        return False
+    batch = [
+        ("float32" if array.dtype.kind == "f" else str(array.dtype), (1, *array.shape))
+        for array in inputs.arrays
+    ]
+    try:
+        trace_aside(batch, lambda *given: call_model(model, unflatten(given, inputs.spec)))
+    except Exception:  # whatever forward raises: then that was not it
+        return False
+    return True
 
 
 def _check_cut(what: str, outputs: list[Array], batch: list[Array]) -> None:
@@ -630,9 +653,17 @@ def evaluate(
             f"evaluate: the data has no {split} split; give from_arrays {split}=0.2 or choose "
             "another split"
         )
+    if known is not None:
+        for field in part.fields:
+            name = name_of_target(field.name)
+            if name is not None and known.of(name)[:2] == (None, "class"):
+                check_no_names(field, data.targets[name])
     data.check(split)
     if isinstance(model, PredictOnly):
         return _evaluate_loaded(model, data, split, config)
+    if known is not None:
+        for field in part.fields:
+            known.warn_of_pixels("evaluate", field.name, field.array)
     warn_of_untrained_norms("evaluate", model)
     transforms = known.transforms if known is not None else None
     return _score(model, data, split, config, transforms, data, split)

@@ -83,6 +83,7 @@ def batch_norm(
         spread = (channels, *(1,) * (x.ndim - 2))
         return cast(x * scale.reshape(spread) + shift.reshape(spread), x.dtype)
     n = x.numel() // channels if channels else 0
+    x.trace.least_values = min(n, x.trace.least_values or n)
     if n < 2:
         raise ShapeError(
             "batch_norm: training needs more than one value per channel, got input of shape "

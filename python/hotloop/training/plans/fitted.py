@@ -16,9 +16,11 @@ import weakref
 from collections.abc import Iterator
 from typing import Any, NamedTuple, NoReturn
 
+import numpy as np
+
 from hotloop.base.messages import counted, warn
 from hotloop.base.rules import show
-from hotloop.errors import BusyError, ConfigError, ModelWarning, ShapeError
+from hotloop.errors import BusyError, ConfigError, DataWarning, ModelWarning, ShapeError
 from hotloop.nn.module import Module
 from hotloop.training.config import TrainingConfig
 
@@ -92,6 +94,9 @@ class Fitted:
         Fitted transforms that are part of the model: ``("standardize", {field: (mean, std)})``.
     fields : list of (name, dtype, shape)
         Of the inputs, shape without the batch.
+    pixels : dict of str to bool
+        Of the inputs by name, whether they were uint8, whose values a model may expect otherwise
+        than those of floats; empty in older files.
     numbers : dict of str to float
         Values that ``hl.scalar``'s numbers had at the last step.
     loss : str or dict of str
@@ -122,6 +127,31 @@ class Fitted:
     class_axis: int | dict[str, int | None] | None = 1
     config: TrainingConfig | None = None
     scoring: dict[str, Any] = dataclasses.field(default_factory=dict)
+    pixels: dict[str, bool] = dataclasses.field(default_factory=dict)
+
+    def warn_of_pixels(self, what: str, name: str, array: Any) -> None:
+        """Warns where an input is uint8 and that of training was not, or the other way round.
+
+        Parameters
+        ----------
+        what : str
+            Who asks, for messages.
+        name : str
+            Of the input's field.
+        array : ndarray
+        """
+        is_pixels = array.dtype == np.uint8
+        if self.pixels.get(name, is_pixels) == is_pixels or array.dtype.kind not in "uf":
+            return
+        if is_pixels:
+            had, got = "not uint8", "uint8, whose values 0 to 255 the model takes as they are"
+            fix = "scale them as in training, X.astype(np.float32) / 255"
+        elif not array.size or array.max() > 1:
+            return  # they may be pixels, made floats
+        else:
+            had, got = "uint8", f"{array.dtype} of at most 1"
+            fix = "give the values 0 to 255 that training had"
+        warn(f"{what}: {name} was {had} in training, got {got}; {fix}", DataWarning)
 
     def of(self, target: str) -> FittedTarget:
         """What is known of a target; "" is the name of a single one."""

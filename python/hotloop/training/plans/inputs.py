@@ -9,7 +9,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from hotloop.base.structure import flatten, unflatten
+from hotloop.base.rules import show
+from hotloop.base.scalars import plain
+from hotloop.base.structure import Constant, Keywords, flatten, unflatten
 from hotloop.base.suggest import name_missing
 from hotloop.data.arrays import column_names, to_array
 from hotloop.errors import DataError, ShapeError, TraceError
@@ -29,8 +31,11 @@ class Inputs:
         Who asks, for messages.
     data : array, tuple or dict of arrays, data frame, nested lists
         Lists are arrays, as in training; tuples and dicts are structure.
+        None, bools, numbers of Python and strings are constants: parts of the structure.
     model : Module or PredictOnly
         One that was trained knows its columns, their dtypes and shapes.
+    keywords : dict, optional
+        Arguments that go by name.
 
     Attributes
     ----------
@@ -43,16 +48,28 @@ class Inputs:
     DataError, ShapeError
     """
 
-    def __init__(self, what: str, data: Any, model: Any) -> None:
+    def __init__(
+        self, what: str, data: Any, model: Any, keywords: dict[str, Any] | None = None
+    ) -> None:
         self._what = what
         fitted = fitted_of(model)
+        self._fitted = fitted
         self._fields = fitted.fields if fitted is not None else []
-        data = _find_columns(what, data, fitted)
         known = [name.partition(".")[2] for name, _, _ in self._fields]
+        others: tuple[Any, ...] = ()  # arguments beside the one that training had
+        if known and not known[0].isdigit() and isinstance(data, tuple) and data:
+            data, others = data[0], data[1:]
+        data = _find_columns(what, data, fitted)
         is_named = bool(known) and known[0] != "" and not known[0].isdigit()
         given = column_names(data)
         if is_named and given is not None:  # a frame has the columns as well
             data = {name: data[name] for name in given if name in known}
+        if isinstance(data, Mapping) and known == [""]:
+            names = ", ".join(map(repr, data))
+            raise DataError(
+                f"{what}: x must be one array as in training, got a dict of {names}; give the "
+                "array alone"
+            )
         if isinstance(data, Mapping):
             data = (_columns_of(what, data, known),)
         elif is_named:
@@ -62,13 +79,22 @@ class Inputs:
             )
         elif not isinstance(data, tuple):
             data = (data,)
-        leaves, self.spec = flatten(_lists_as_arrays(data))
-        self.arrays = [_as_input(leaf) for leaf in leaves]
+        if keywords:
+            others = (*others, Keywords(keywords))
+        given = (*data, *others)
+        data = _as_inputs(given)
+        if isinstance(model, PredictOnly):
+            _refuse_constants(what, data)
+        self.arrays, self.spec = flatten(data)
+        for leaf in flatten(given)[0] if not self.arrays else ():
+            _as_array(leaf)  # raises
         self._is_row = False
         self._unlike: list[str] = []  # what has another shape than in training
-        if len(self._fields) == len(self.arrays):
-            self._check_fields(must_match=isinstance(model, PredictOnly))
-        elif self._fields and isinstance(model, PredictOnly):
+        is_loaded = isinstance(model, PredictOnly)
+        n_more = len(self.arrays) - len(self._fields)
+        if n_more == 0 or (n_more > 0 and not is_loaded):
+            self._check_fields(must_match=is_loaded)
+        elif self._fields and is_loaded:
             names = ", ".join(name for name, _, _ in self._fields)
             raise ShapeError(
                 f"{what}: must get one array for each of {names} as in training, got "
@@ -88,6 +114,8 @@ class Inputs:
                     f"{self._what}: {name} must hold integers as in training, got {array.dtype}; "
                     "use .astype(np.int64) if they are whole"
                 )
+            assert self._fitted is not None  # it has the fields
+            self._fitted.warn_of_pixels(self._what, name, array)
         shapes = [shape for _, _, shape in self._fields]
         if [a.shape for a in self.arrays] == shapes and self.arrays:
             self._is_row = True  # one row without the dim of rows
@@ -119,7 +147,7 @@ class Inputs:
         if len(set(lengths)) < 2:
             return
         text = f"inputs must have equal lengths, got {lengths}"
-        if self._fields and not self._unlike:
+        if len(self._fields) == len(self.arrays) and not self._unlike:
             raise ShapeError(f"{self._what}: {text}")
         self._unlike.append(text)  # forward decides
 
@@ -162,7 +190,7 @@ def _find_labels_of_row(what: str, data: Any, wanted: list[str]) -> Any:
         return data
     _check_given(what, wanted, given)
     if not is_row:
-        return np.column_stack([_as_input(data[name]) for name in wanted])
+        return np.column_stack([_as_array(data[name]) for name in wanted])
     for name in wanted:
         if not isinstance(data[name], (numbers.Real, np.bool_)):
             raise DataError(f"{what}: X must hold numbers, got {data[name]!r} in column {name!r}")
@@ -183,15 +211,17 @@ def _lacks(what: str, x: str, missing: list[str], given: Iterable[str]) -> str:
     return f"{what}: {x} must have all columns of training, got none for {named}"
 
 
-def _lists_as_arrays(value: Any) -> Any:
+def _as_inputs(value: Any) -> Any:
     """Nested lists are arrays, as in training; tuples and dicts are structure."""
-    if isinstance(value, list):
-        return _as_input(value)
     if isinstance(value, tuple):
-        return tuple(_lists_as_arrays(item) for item in value)
+        return tuple(_as_inputs(item) for item in value)
     if isinstance(value, Mapping):
-        return {key: _lists_as_arrays(item) for key, item in value.items()}
-    return value
+        made = {key: _as_inputs(item) for key, item in value.items()}
+        return Keywords(made) if isinstance(value, Keywords) else made
+    single = plain(value)  # an array of shape () has no rows
+    if single is None or isinstance(single, bool | int | float | str):
+        return Constant(single)
+    return _as_array(value)
 
 
 def _columns_of(what: str, columns: Mapping[str, Any], known: list[str]) -> dict[str, Any]:
@@ -204,6 +234,22 @@ def _columns_of(what: str, columns: Mapping[str, Any], known: list[str]) -> dict
     return {name: columns[name] for name in known}
 
 
-def _as_input(value: Any) -> Array:
+def _refuse_constants(what: str, data: tuple[Any, ...]) -> None:
+    """Raises the error of the first argument that is no array, or goes by name: of a file's model,
+    which is recorded for the arguments of training.
+    """
+    for item in data:
+        is_named = isinstance(item, Keywords)
+        for name, value in item.items() if is_named else [("", item)]:
+            if is_named or isinstance(value, Constant):
+                got = show(value.value) if isinstance(value, Constant) else "an array"
+                raise DataError(
+                    f"{what}: a model from a file takes the arrays of training and no other "
+                    f"arguments, got {f'{name}={got}' if name else got}; build the module, "
+                    "module.load_state_dict(loaded.state_dict()), and call it"
+                )
+
+
+def _as_array(value: Any) -> Array:
     """An input as a native, contiguous array of a dtype that the core knows."""
     return to_array(value, "input")

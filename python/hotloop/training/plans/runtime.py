@@ -11,27 +11,30 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from hotloop import _core
-from hotloop.base.messages import show_warnings, warn
-from hotloop.base.structure import flatten
+from hotloop.base.messages import named, show_warnings, warn
+from hotloop.base.structure import Keywords, flatten
 from hotloop.base.watching import pause
+from hotloop.data.split import nest_fields
 from hotloop.errors import ConfigError, ModelWarning, TraceError
 from hotloop.graph.symbolic import Tensor
 from hotloop.graph.trace import Trace, trace_twice, value_at
 from hotloop.nn.edits import attribute_version, latest_edit, structure_version
-from hotloop.nn.layout import Layout
+from hotloop.nn.layout import Layout, Slot, resolve_lazy, trace_aside
 from hotloop.nn.parameter import Parameter, Variable
+from hotloop.training.plans.batch import call_step
 from hotloop.training.plans.fitted import fitted_of
 from hotloop.training.scoring.losses import loss_modules
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from hotloop.data.module import DataModule
     from hotloop.data.split import Field, Split
     from hotloop.nn.module import Module
     from hotloop.training.config import TrainingConfig
@@ -49,6 +52,8 @@ __all__ = [
     "call_model",
     "check_output",
     "gather_batch",
+    "has_statistics_of_rows",
+    "resolve_by_batch",
     "run_whole",
 ]
 
@@ -96,6 +101,11 @@ class Sums:
             name: session.read(self._store(name), "float64").reshape(shape)
             for name, shape in self._shapes.items()
         }
+
+
+def _same_bits(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
+    """Whether two arrays of one shape and dtype hold the same, NaN included."""
+    return np.array_equal(a.reshape(-1).view(np.uint8), b.reshape(-1).view(np.uint8))
 
 
 def _size(shape: tuple[int, ...]) -> int:
@@ -277,8 +287,46 @@ class Runtime:
             return
         for name, (dtype, n) in self.layout.stores().items():
             self.session.store(name, dtype, n)
-        for variable, store, offset in self.layout.places():
-            self.session.write(store, variable.value(self.seed), offset)
+        self._write(self.layout.slots)
+
+    def refresh(self) -> list[Slot]:
+        """What was set in the model since both sides were last the same, into the session.
+
+        Returns
+        -------
+        list of Slot
+            Those that were set.
+        """
+        slots = self.layout.slots
+        changed = [
+            slot for slot, known in zip(slots, self._versions) if slot.owner.version != known
+        ]
+        if changed:
+            self._write(changed)
+        return changed
+
+    def warn_of_steppers(self, what: str, me: Any = None) -> None:
+        """Warns where a stepper has trained what this begins from, and has not written it yet.
+
+        Parameters
+        ----------
+        what : str
+            Who asks, for messages.
+        me : Stepper, optional
+            The one that asks.
+        """
+        stale = [slot.name for slot in self.layout.slots if slot.owner.ahead not in (None, me)]
+        if stale:
+            warn(
+                f"{what}: {named(stale)} {'was' if len(stale) == 1 else 'were'} trained by a "
+                "stepper that has not written the model's weights since, got the older values; "
+                "call its sync() after its step",
+                ModelWarning,
+            )
+
+    def _write(self, slots: Iterable[Slot]) -> None:
+        for slot in slots:
+            self.session.write(slot.store, slot.owner.value(self.seed), slot.offset)
         self._versions = tuple(variable.version for variable in self.layout.variables())
 
     def read(self) -> list[tuple[Variable, npt.NDArray[Any]]]:
@@ -294,9 +342,15 @@ class Runtime:
         ]
 
     def download(self) -> None:
-        """The session's values into the model: all, or none where one cannot be read."""
+        """The session's values into the model: all, or none where one cannot be read.
+
+        One that is the model's already is left alone: for others of its module nothing changes.
+        """
         for variable, values in self.read():
-            variable.set_value(values)
+            if variable.is_drawn and _same_bits(variable.value(), values):
+                variable.note_trained()
+            else:
+                variable.set_value(values)
         self._versions = tuple(variable.version for variable in self.layout.variables())
 
     # ---- tracing
@@ -541,7 +595,63 @@ def run_whole(plan: _core.Plan, n_steps: int = 1) -> None:
 
 def call_model(model: Module, x: Any) -> Any:
     """forward on a batch's inputs: a tuple is spread over the arguments."""
-    return model(*x) if isinstance(x, tuple) else model(x)
+    if not isinstance(x, tuple):
+        return model(x)
+    if x and isinstance(x[-1], Keywords):
+        return model(*x[:-1], **x[-1])
+    return model(*x)
+
+
+def resolve_by_batch(model: Module, data: DataModule) -> None:
+    """Gives lazy layers the shapes that the first batch makes of them.
+
+    In ``training_step``, which may use layers otherwise than ``forward`` does; then, where layers
+    are left that it does not reach, in ``forward``.
+
+    Parameters
+    ----------
+    model : Module
+        Without lazy layers nothing is done.
+    data : DataModule
+    """
+    fields = data.example_batch()
+    for call in _calls(model, list(fields)):
+        resolve_lazy(model, list(fields.values()), call)
+
+
+def has_statistics_of_rows(model: Module, data: DataModule) -> bool:
+    """Whether batch statistics need two rows: one row has a single value per channel somewhere.
+
+    Parameters
+    ----------
+    model : Module
+        Without lazy layers.
+    data : DataModule
+    """
+    fields = data.example_batch()
+    two = [(dtype, (2, *shape[1:])) for dtype, shape in fields.values()]
+    trace = trace_aside(two, _calls(model, list(fields))[0], training=True)
+    return trace.least_values is not None and trace.least_values < 4
+
+
+def _calls(model: Module, names: list[str]) -> list[Callable[..., Any]]:
+    """What applies a model to the fields of a batch: training_step, where it has one, then forward.
+
+    Parameters
+    ----------
+    model : Module
+    names : list of str
+        Of the fields.
+    """
+    step: Any = getattr(model, "training_step", None)
+
+    def run_step(*fields: Tensor) -> Any:
+        return call_step(step, nest_fields(dict(zip(names, fields))))
+
+    def run_forward(*fields: Tensor) -> Any:
+        return call_model(model, nest_fields(dict(zip(names, fields)))["x"])
+
+    return [run_forward] if step is None else [run_step, run_forward]
 
 
 def check_output(model: Module, output: Any) -> None:

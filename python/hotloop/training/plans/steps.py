@@ -6,9 +6,12 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from hotloop.base.messages import show_warnings, warn
 from hotloop.base.patterns import select
 from hotloop.base.structure import flatten
+from hotloop.data.checks import check_bounds
 from hotloop.data.scaling import doubt_of_values
 from hotloop.data.split import nest_fields
 from hotloop.data.targets import name_of_target
@@ -187,6 +190,7 @@ class Steps:
             autotune_cache=runtime.device.autotune_cache(),
             config=config.replace(callbacks=()),
             scoring=scoring_of(config),
+            pixels={f.name: f.array.dtype == np.uint8 for f in inputs},
         )
 
     @staticmethod
@@ -527,7 +531,8 @@ class Steps:
         ]
 
     def check_labels(self, data: DataModule, split: str) -> None:
-        """Checks that every class id of a split has an output of the model.
+        """Checks that every class id of a split has an output of the model, and that probabilities
+        and counts are some.
 
         Parameters
         ----------
@@ -540,9 +545,14 @@ class Steps:
         DataError
             With the row, the value and what is allowed.
         """
+        part = data.split(split)
+        assert part is not None  # it was planned
+        fields = {name_of_target(field.name): field for field in part.fields}
         for task in self.tasks:
             if task.n_outputs is not None:
                 data.check_labels(split, task.n_outputs, target=task.name, ignored=task.ignored)
+            if task.kind == "float" and task.loss is not None and task.loss.bounds is not None:
+                check_bounds(fields[task.name], part.rows, *task.loss.bounds, task.loss.name)
 
     def directions(self) -> dict[str, str]:
         """Whether a smaller or a larger value is better, "min" or "max", where that is known."""

@@ -181,6 +181,7 @@ def _describe(model: Module, constants: _Constants) -> dict[str, Any]:
         "link": fitted.link,
         "class_axis": fitted.class_axis,
         "fields": fitted.fields,
+        "pixels": fitted.pixels,
         "loss": fitted.loss,
         "scoring": fitted.scoring,
         "columns": fitted.columns,
@@ -279,6 +280,7 @@ class LoadedModel(PredictOnly):
             class_axis=fitted.get("class_axis", 1),
             columns=fitted["columns"],
             scoring=dict(fitted.get("scoring", {})),  # not in older files
+            pixels=dict(fitted.get("pixels", {})),  # not in older files
         )
         lines = fitted.get("autotune_cache", fitted.get("choices", ""))  # choices: in older files
         take_autotune_cache(str(lines))
@@ -361,9 +363,9 @@ class LoadedModel(PredictOnly):
         """The graph of the smallest batch that holds the rows, else of the largest."""
         return next((g for g in self._graphs if g.batch >= rows), self._graphs[-1])
 
-    def __call__(self, *args: Any) -> Any:
-        """forward on one batch of arrays."""
-        return run_batch(self, args)
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """forward on one batch of arrays; other arguments are those of training."""
+        return run_batch(self, args, kwargs)
 
     def run(self, inputs: list[Array], spec: Any, path: str | None) -> Any:
         """One batch, padded to a recorded size and cut back."""

@@ -7,16 +7,18 @@ allocates nothing. Where a plan does not fit in memory, smaller micro-batches ar
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from typing import Any
 
 from hotloop import _core
-from hotloop.base.messages import show, warn
+from hotloop.base.messages import show as say
+from hotloop.base.messages import warn
+from hotloop.base.rules import show
 from hotloop.base.watching import watched
 from hotloop.data.module import DataModule
 from hotloop.data.split import Split
 from hotloop.errors import BusyError, ConfigError, ModelWarning, OutOfMemoryError
-from hotloop.nn.layout import resolve_lazy
 from hotloop.nn.module import Module
 from hotloop.training.config import TrainingConfig
 from hotloop.training.config.schedule import count_steps, rates
@@ -24,7 +26,13 @@ from hotloop.training.plans.accelerator import check_gpu_options, choose_device
 from hotloop.training.plans.fitted import fitted_of, uses_batch_statistics
 from hotloop.training.plans.lookups import check_lookups
 from hotloop.training.plans.precision import choose, start_scale
-from hotloop.training.plans.runtime import Runtime, Sums, run_whole
+from hotloop.training.plans.runtime import (
+    Runtime,
+    Sums,
+    has_statistics_of_rows,
+    resolve_by_batch,
+    run_whole,
+)
 from hotloop.training.plans.steps import EvalPlans, Steps, Traced
 from hotloop.training.run.micro import next_split, split_batches
 from hotloop.training.run.monitor import Monitor
@@ -214,7 +222,7 @@ class Planner:
         except OutOfMemoryError as error:
             if not self._shrink():
                 raise
-            show(f"hotloop: warning: {error}; trying micro-batches of {self.micro_rows} rows")
+            say(f"hotloop: warning: {error}; trying micro-batches of {self.micro_rows} rows")
             return False
         return True
 
@@ -258,6 +266,10 @@ class Planner:
         """Micro-batches of a step."""
         return self.config.accumulate_grad_batches * self._parts
 
+    @functools.cached_property
+    def _needs_two_rows(self) -> bool:
+        return has_statistics_of_rows(self.model, self.data)
+
     def _split(self, name: str) -> Split:
         split = self.data.split(name)
         assert split is not None  # DataModule always has training rows
@@ -271,8 +283,10 @@ class Planner:
     def _batches(self, split: str, *, training: bool) -> list[tuple[int, int]]:
         """(batch size, number of batches): full ones, then what is left."""
         groups: list[tuple[int, int]] = self.data.batches(
-            split, training=training, merge_tail=training and uses_batch_statistics(self.model)
+            split, training=training, merge_tail=False
         )
+        if training and any(size == 1 for size, _ in groups) and self._needs_two_rows:
+            groups = self.data.batches(split, training=True, merge_tail=True)
         limit = self.config.overfit_batches
         if limit is None:
             limit = self.config.limit_batches
@@ -310,6 +324,7 @@ class Planner:
         )
         check_gpu_options(config, self.device)
         self._warn_of_scaling()
+        self._warn_of_classes()
 
     def _warn_of_scaling(self) -> None:
         """Says that a model which goes on sees inputs of another scale from now on."""
@@ -322,10 +337,31 @@ class Planner:
                 ModelWarning,
             )
 
+    def _warn_of_classes(self) -> None:
+        """Says that outputs of a model which goes on stand for other classes from now on."""
+        before = fitted_of(self.model)
+        if before is None:
+            return
+        for name, target in self.data.targets.items():
+            known = before.of(name)
+            if known.kind != "class" or not target.has_names or known.classes == target.classes:
+                continue
+            old, new = known.classes or [], target.classes or []
+            moved = [each for each in new if each in old and old.index(each) != new.index(each)]
+            if moved or not old:
+                was = f"{show(old)} in this order" if old else "class ids without names"
+                warn(
+                    f"train: the model was trained on {was} and goes on with {show(new)}, so that "
+                    "its outputs stand for other classes from now on; for the same ones write "
+                    f"classes={show(old) if old else '[...]'} where the data is made, for others "
+                    "give the model a new last layer or model.reset()",
+                    ModelWarning,
+                )
+
     def _make_steps(self) -> list[tuple[int, int]]:
         """Everything before the first trace; the groups of training's batches."""
         config, data = self.config, self.data
-        resolve_lazy(self.model, data.example_inputs())
+        resolve_by_batch(self.model, data)
         self.runtime = Runtime(
             self.model, self.device, seed=config.seed, config=config, trains=True
         )
@@ -347,6 +383,7 @@ class Planner:
         self._plan_validation()
         self._check_names()
         self._check_labels()
+        runtime.warn_of_steppers("train")
         runtime.upload()
         for traced in self._traced:
             check_lookups(runtime, *traced)
@@ -375,7 +412,7 @@ class Planner:
     def _choose_precision(self) -> None:
         choice = choose(self.config, self.runtime, self.data, *self._traced[0])
         if choice.warning:
-            show(f"hotloop: warning: {choice.warning}")
+            say(f"hotloop: warning: {choice.warning}")
         self.runtime.compute_dtype = choice.compute_dtype
         self.config = self.config.replace(precision=choice.precision)
 
@@ -417,7 +454,7 @@ class Planner:
         plans += [plan for plan, _, _, _ in self.val_plans]
         n_products = sum(plan.info()["n_to_autotune"] for plan in plans)
         if n_products and self.config.enable_progress_bar is not False:
-            show(f"choosing the kernels of {n_products} products")
+            say(f"choosing the kernels of {n_products} products")
         for plan in plans:
             self.runtime.tune(plan, lambda: watch.is_over)
 

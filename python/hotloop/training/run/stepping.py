@@ -9,14 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from hotloop import _core
-from hotloop.base.messages import show
+from hotloop.base.messages import named, show, warn
 from hotloop.base.rules import reject
 from hotloop.base.suggest import did_you_mean
 from hotloop.data.shorthand import as_datamodule
 from hotloop.data.split import Field, Split
-from hotloop.errors import ConfigError, DataError, NotFiniteError
-from hotloop.nn.layout import resolve_lazy
+from hotloop.errors import ConfigError, DataError, ModelWarning, NotFiniteError
 from hotloop.nn.module import Module
+from hotloop.nn.parameter import latest_change
 from hotloop.training.config import TrainingConfig
 from hotloop.training.config.schedule import count_steps, rates
 from hotloop.training.plans.accelerator import check_gpu_options, choose_device, losing_device
@@ -28,7 +28,7 @@ from hotloop.training.plans.fitted import (
 )
 from hotloop.training.plans.lookups import check_lookups
 from hotloop.training.plans.precision import choose, start_scale, wants_scale
-from hotloop.training.plans.runtime import Runtime, Sums, run_whole
+from hotloop.training.plans.runtime import Runtime, Sums, resolve_by_batch, run_whole
 from hotloop.training.plans.steps import Steps, run_plans
 from hotloop.training.run.weights import Weights
 from hotloop.training.scoring.losses import loss_modules
@@ -44,7 +44,9 @@ def stepper(
     Parameters
     ----------
     model : Module
-        Its weights are in the plan's memory until ``sync()`` writes them back.
+        Its weights are in the plan's memory until ``sync()`` writes them back. What is set in the
+        model meanwhile counts from the next step on, so that steppers of models that share
+        modules can alternate: each syncs after its steps.
     config : TrainingConfig, optional
         As for :func:`hotloop.train`.
     data : DataModule or tuple (X, y)
@@ -140,7 +142,7 @@ class Stepper:
         self.model = model
         self.config = config
         self._data = data
-        resolve_lazy(model, data.example_inputs())
+        resolve_by_batch(model, data)
         device, _ = choose_device(config.accelerator, config.precision, config.devices)
         check_gpu_options(config, device)
         self._runtime = Runtime(model, device, seed=config.seed, config=config, trains=True)
@@ -159,6 +161,8 @@ class Stepper:
         self._runtime.session.control_set(nan_mode=nan_mode)
         start_scale(self._runtime.session, self.config.precision)
         self._weights.begin_average()
+        self._seen = -1  # the latest change of some value that was looked at
+        self._is_ahead = False  # whether steps were taken since the model had all values
         self._n_applied = 0  # as repr shows it, which must not wait for another thread's step
 
     def _choose_precision(self, rows: int) -> None:
@@ -200,6 +204,36 @@ class Stepper:
             self._plans[rows] = _Staged(plan, feed, staged)
         return self._plans[rows]
 
+    def _follow_model(self, what: str) -> None:
+        """Takes what was set in the model since the last time, and says what that ends."""
+        if (latest := latest_change()) == self._seen:
+            return
+        changed = self._runtime.refresh()
+        self._weights.set_average(changed)
+        trained = self._runtime.layout.trainable if self._is_ahead else []
+        lost = [slot.name for slot in changed if slot in trained]
+        if lost:
+            warn(
+                f"{what}: {named(lost)} of the model got other values "
+                "since this stepper's last sync(), which count from now on, in place of what its "
+                "steps made of them; call sync() before setting weights and before another "
+                "training or stepper of them",
+                ModelWarning,
+            )
+        self._runtime.warn_of_steppers(what, self)
+        self._seen = latest
+
+    def _note_ahead(self, is_ahead: bool) -> None:
+        """Notes at the weights whether this stepper has later values than the model."""
+        if is_ahead == self._is_ahead:
+            return
+        self._is_ahead = is_ahead
+        for slot in self._runtime.layout.slots:
+            slot.owner.keep()
+        for slot in self._runtime.layout.trainable:
+            if is_ahead or slot.owner.ahead is self:
+                slot.owner.ahead = self if is_ahead else None
+
     def step(self, batch: Mapping[str, Any] | tuple[Any, Any]) -> dict[str, Any]:
         """One training step.
 
@@ -236,6 +270,8 @@ class Stepper:
                     f"{control['applied']} and on_nan is 'stop'; write on_nan='skip' to "
                     "leave such batches out, or load_state_dict an earlier state"
                 )
+            self._follow_model("step")
+            self._note_ahead(True)
             if not self._runtime.steps_in_tables(control["applied"]):
                 self._runtime.move_tables(control["applied"])
             plan, feed, staged = self._plan(rows)
@@ -296,6 +332,7 @@ class Stepper:
         sums = Sums(f"step.{split}")
         groups = self._data.batches(split, training=False, merge_tail=False)
         with exclusive(self.model, "evaluate"), losing_device():
+            self._follow_model("evaluate")
             if not self._runtime.session.control()["attempted"]:  # later they are the session's
                 warn_of_untrained_norms("evaluate", self.model)
             plans = self._steps.eval_plans(split, groups, sums)
@@ -311,6 +348,8 @@ class Stepper:
     def sync(self) -> Module:
         """Writes the weights, with ``ema`` their moving average, to the model and returns it.
 
+        What was set in the model since the last time counts and stays: ``copy_``,
+        ``load_state_dict``, another training, the sync of another stepper.
         With them goes what the data taught, as after ``train``: class names, standardisation.
 
         Returns
@@ -323,10 +362,12 @@ class Stepper:
         return self.model
 
     def _sync(self) -> None:
+        self._follow_model("sync")
         fitted = self._steps.metadata(self.config)
         with self._weights.averaged():
             self._runtime.download()
         set_metadata(self.model, fitted)
+        self._note_ahead(False)
 
     def state_dict(self) -> dict[str, Any]:
         """All that a loop needs to go on, by name; the model is synced.
@@ -341,6 +382,7 @@ class Stepper:
         """
         session = self._runtime.session
         with exclusive(self.model, "state_dict"), losing_device():
+            self._follow_model("state_dict")
             self._runtime.download()
             state: dict[str, Any] = dict(self.model.state_dict())
             for prefix, module in loss_modules(self.config.loss).items():
@@ -408,7 +450,8 @@ class Stepper:
         self.model.load_state_dict({k: v for k, v in state.items() if k not in known})
         for prefix, module in modules.items():
             module.load_state_dict({k: state[f"{prefix}.{k}"] for k in module.state_dict()})
-        self._runtime.upload()
+        self._runtime.refresh()
+        self._note_ahead(False)
         for name in stores:
             session.write(name, np.asarray(state[name]))
         values = {

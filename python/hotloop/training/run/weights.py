@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
+from hotloop.nn.layout import Slot
 from hotloop.training.config import TrainingConfig
 from hotloop.training.plans.runtime import Runtime
 
@@ -33,6 +34,13 @@ class Weights:
         """Lets the moving average begin with the weights in the session."""
         if self._has_average:
             self._runtime.session.write("ema", self._trained())
+
+    def set_average(self, slots: Iterable[Slot]) -> None:
+        """Lets the average of weights that were set go on from what they were set to."""
+        n_flat = self._runtime.layout.n_flat if self._has_average else 0
+        for slot in slots:
+            if slot.store == "param" and slot.offset < n_flat:
+                self._runtime.session.write("ema", slot.owner.value(), slot.offset)
 
     def reserve_best(self) -> None:
         """Makes room for the best weights, so that running allocates nothing."""

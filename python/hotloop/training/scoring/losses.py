@@ -7,6 +7,7 @@ binary cross-entropy per column; floats give the mean squared error.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,6 +26,7 @@ from hotloop.training.scoring.matching import (
     call_matched,
     class_axis,
     count_classes,
+    fix_of_layout,
     match_shape,
     pick_output,
 )
@@ -78,6 +80,8 @@ _FUNCTIONS = {
     "BCEWithLogitsLoss": "binary_cross_entropy_with_logits",
     "MultiLabelSoftMarginLoss": "multilabel_soft_margin_loss",
     "BCELoss": "binary_cross_entropy",
+    "KLDivLoss": "kl_div",
+    "PoissonNLLLoss": "poisson_nll_loss",
     "MSELoss": "mse_loss",
     "L1Loss": "l1_loss",
     "HuberLoss": "huber_loss",
@@ -96,6 +100,16 @@ _SHAPED_TARGETS = {
     "soft_margin_loss",
     "multilabel_soft_margin_loss",
     "poisson_nll_loss",
+}
+# Between what the float targets of losses of probabilities and counts lie: outside of it the loss
+# has no minimum, or none where outputs are like the targets.
+_RANGES = {
+    "cross_entropy": (0.0, 1.0),
+    "binary_cross_entropy_with_logits": (0.0, 1.0),
+    "binary_cross_entropy": (0.0, 1.0),
+    "multilabel_soft_margin_loss": (0.0, 1.0),
+    "poisson_nll_loss": (0.0, math.inf),
+    "kl_div": (0.0, math.inf),
 }
 # Functions of an output and a target, which compare one output with one target.
 _LIBRARY = {*LOSSES.values(), *_FUNCTIONS.values()}
@@ -173,6 +187,8 @@ class Loss:
         Whether it has classes in dim 1 whatever the shapes.
     is_sum : bool
         Whether it adds up the rows of a batch, ``reduction="sum"``, which micro-batches change.
+    bounds : (float, float) or None
+        The least and the largest value of float targets, where it takes probabilities or counts.
     parts : dict of str to Loss
         By the names of several targets, the loss of each.
     """
@@ -188,6 +204,7 @@ class Loss:
         ignored: int | None = None,
         is_second: bool = False,
         is_sum: bool = False,
+        bounds: tuple[float, float] | None = None,
         parts: Mapping[str, Loss] | None = None,
     ) -> None:
         self.name = name
@@ -197,6 +214,7 @@ class Loss:
         self.ignored = ignored
         self.is_second = is_second
         self.is_sum = is_sum
+        self.bounds = bounds
         self.parts = dict(parts or {})
         self._call = call
 
@@ -264,6 +282,11 @@ def _named(name: str, config: TrainingConfig, goal: _Goal) -> Loss:
                 options["weight"] = _constant(class_weight)
             if axis is not None:
                 target, output = target.cast("int64"), _classes_second(output, axis)
+            elif fix := fix_of_layout(output.shape, target.shape):
+                raise ShapeError(
+                    f"target: must have the output's shape {output.shape}, of probabilities, or "
+                    f"hold class ids without its dim 1, got floats of {target.shape}; {fix}"
+                )
         if name in _SHAPED_TARGETS:
             target = match_shape(target.cast("float32"), output)
             if "class_weight" in uses and class_weight is not None:
@@ -274,7 +297,13 @@ def _named(name: str, config: TrainingConfig, goal: _Goal) -> Loss:
         return _weighted(function(output, target, reduction="none", **options), weight, counts)
 
     return Loss(
-        name, _LINKS.get(name), call, uses, compares_values=name in _VALUES, ignored=ignored
+        name,
+        _LINKS.get(name),
+        call,
+        uses,
+        compares_values=name in _VALUES,
+        ignored=ignored,
+        bounds=_RANGES.get(name),
     )
 
 
@@ -485,6 +514,7 @@ def _called(loss: Callable[..., Any], goal: _Goal) -> Loss:
         compares_values=known in _VALUES,
         ignored=ignored,
         is_second=known in _IGNORING,
+        bounds=None if getattr(loss, "log_target", False) else _RANGES.get(known),
         is_sum=known in _LIBRARY and getattr(loss, "reduction", "mean") == "sum",
     )
 
@@ -549,6 +579,7 @@ def _summed(losses: Mapping[str, Any], config: TrainingConfig, goal: _Goal) -> L
 
     links = list({part.link for part in parts.values() if part.link})
     ignored = [part.ignored for part in parts.values() if part.ignored is not None]
+    bounds = [part.bounds for part in parts.values() if part.bounds is not None]
     return Loss(
         " + ".join(parts),
         links[0] if len(links) == 1 else None,  # losses that differ say nothing
@@ -558,6 +589,7 @@ def _summed(losses: Mapping[str, Any], config: TrainingConfig, goal: _Goal) -> L
         ignored=ignored[0] if ignored else None,
         is_second=any(part.is_second for part in parts.values()),
         is_sum=any(part.is_sum for part in parts.values()),
+        bounds=min(bounds, key=lambda pair: pair[1], default=None),  # all begin at 0
     )
 
 
@@ -584,13 +616,33 @@ def doubt_of_link(loss: Loss, output: Any) -> str:
     while node is not None and node["op"] in ("reshape", "permute", "cast"):
         node = made_by.get(node["inputs"][0])
     if node is None or node["op"] != op:
-        return ""
+        if loss.link != "exp" or _has_logarithm(last.id, made_by):
+            return ""
+        return (
+            f"the loss {loss.name} takes logarithms of probabilities, and no logarithm is among "
+            "what the model computes; end it in log_softmax, or write loss='cross_entropy', which "
+            "takes logits"
+        )
     where = f"{node['scope']}, " if node["scope"] else ""
     fix = "end it in log_softmax" if loss.link == "exp" else f"leave the {op} out"
     return (
         f"the model ends in {where}{op}, which gives the loss {loss.name} {what}; {fix} "
         "(predict(..., proba=True) gives probabilities)"
     )
+
+
+def _has_logarithm(value: int, made_by: Mapping[int, Any]) -> bool:
+    """Whether an op that a value is made of takes a logarithm."""
+    left, seen = [value], set()
+    while left:
+        node = made_by.get(left.pop())
+        if node is None or id(node) in seen:
+            continue
+        if node["op"] in ("log", "log1p", "log_softmax", "logaddexp", "softplus"):
+            return True
+        seen.add(id(node))
+        left += node["inputs"]
+    return False
 
 
 # ---- class weights

@@ -10,7 +10,9 @@ leads to rows that meet columns. What it did is read from the graph.
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +32,7 @@ __all__ = [
     "check_rows",
     "class_axis",
     "count_classes",
+    "fix_of_layout",
     "key_of",
     "match_shape",
     "pick_output",
@@ -148,17 +151,18 @@ def class_axis(output: Shape, target: Shape, *, is_second: bool = False) -> int 
         )
     if fits_second or fits_last:
         return 1 if fits_second else -1
-    if output[:1] == target[:1] and math.prod(output) == math.prod(target):
+    if _hold_the_same(output, target):
         return None
     rest = "".join(f", {dim}" for dim in target[1:])
     forms = f"(rows, classes{rest})" + (f" or (rows{rest}, classes)" if rest else "")
-    fix = "check what forward returns"
-    if 1 in target[1:]:
+    fix = fix_of_layout(output, target)
+    if not fix and 1 in target[1:]:
         fix = f"give y.squeeze({target.index(1, 1)}) as targets"
-    elif len(output) <= len(target):
+    elif not fix and len(output) <= len(target):
         fix = "for values instead of class ids give floats as targets"
     raise ShapeError(
-        f"output: must have shape {forms} for class ids of shape {target}, got {output}; {fix}"
+        f"output: must have shape {forms} for class ids of shape {target}, got {output}; "
+        f"{fix or 'check what forward returns'}"
     )
 
 
@@ -223,9 +227,9 @@ def match_shape(target: Tensor, output: Tensor) -> Tensor:
     """
     if target.shape == output.shape:
         return target
-    if _hold_the_same(target, output):
+    if _hold_the_same(target.shape, output.shape):
         return target.reshape(output.shape)
-    fix = "check the last layer's size"
+    fix = fix_of_layout(output.shape, target.shape) or "check the last layer's size"
     if target.ndim == 1 and output.ndim == 2:
         fix = "for one value per row end in Linear(..., 1), for classes give integers as targets"
     raise ShapeError(
@@ -233,8 +237,35 @@ def match_shape(target: Tensor, output: Tensor) -> Tensor:
     )
 
 
-def _hold_the_same(target: Tensor, output: Tensor) -> bool:
-    return target.numel() == output.numel() and target.shape[:1] == output.shape[:1]
+def _hold_the_same(a: Shape, b: Shape) -> bool:
+    """Whether arrays of these shapes have the same numbers in one order: dims of 1, and dims that
+    one has flattened, apart. (N, C, H, W) and (N, H, W, C) do not.
+    """
+    ends_a, ends_b = (set(itertools.accumulate(shape, operator.mul)) for shape in (a, b))
+    return (
+        a[:1] == b[:1]
+        and math.prod(a) == math.prod(b)
+        and (not ends_a - ends_b or not ends_b - ends_a)
+    )
+
+
+def fix_of_layout(output: Shape, target: Shape) -> str:
+    """What to write where targets of images are laid out otherwise than outputs are; or "".
+
+    Parameters
+    ----------
+    output, target : tuple of int
+        (N, C, ...) and what does not fit it.
+    """
+    rest = output[2:]
+    if rest and target == (output[0], *rest, output[1]):
+        return (
+            "of one-hot classes give ids, y.argmax(-1); of values put the channels first, "
+            "np.moveaxis(y, -1, 1)"
+        )
+    if len(output) > 1 and len(target) > 1 and target in ((output[0], *rest), output[:-1]):
+        return "for class ids give integers, y.astype(int)"
+    return ""
 
 
 def call_matched(name: str, loss: Callable[[Any, Any], Any], output: Any, target: Any) -> Any:
@@ -260,7 +291,8 @@ def call_matched(name: str, loss: Callable[[Any, Any], Any], output: Any, target
         return loss(output, target)
     forms = [target]
     if isinstance(output, Tensor) and target.shape != output.shape:
-        forms += [target.reshape(output.shape)] if _hold_the_same(target, output) else []
+        is_same = _hold_the_same(target.shape, output.shape)
+        forms += [target.reshape(output.shape)] if is_same else []
     outputs, trouble = flatten(output)[0], None
     for form in forms:
         try:
@@ -272,7 +304,9 @@ def call_matched(name: str, loss: Callable[[Any, Any], Any], output: Any, target
             return made
     assert trouble is not None  # the first form has failed
     shapes = ", ".join(str(tensor.shape) for tensor in outputs)
-    raise ShapeError(f"{trouble} (output {shapes}, target {target.shape})") from None
+    fix = fix_of_layout(outputs[0].shape, target.shape) if len(outputs) == 1 else ""
+    fix = f"; {fix}" if fix else ""
+    raise ShapeError(f"{trouble} (output {shapes}, target {target.shape}){fix}") from None
 
 
 def check_rows(
