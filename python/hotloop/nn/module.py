@@ -21,6 +21,7 @@ from hotloop.graph import trace as tracing
 from hotloop.graph.symbolic import Tensor, is_device
 from hotloop.nn.calling import bind, explain, locate
 from hotloop.nn.edits import Registry, next_edit
+from hotloop.nn.functional.arguments import Checked
 from hotloop.nn.holders import Holders
 from hotloop.nn.parameter import Buffer, Parameter, Variable
 from hotloop.nn.placement import reachable
@@ -33,7 +34,7 @@ __all__ = ["Module"]
 M = TypeVar("M", bound="Module")
 
 
-class Module(Refused):
+class Module(Checked, Refused):
     """Base class of all layers and models.
 
     A subclass makes its layers in ``__init__`` (after ``super().__init__()``) and says in

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
-from hotloop.base.scalars import plain
 from hotloop.errors import ShapeError
 from hotloop.nn import functional as F
-from hotloop.nn.linear import check_sizes
+from hotloop.nn.functional.arguments import NonNegative, Shape, Size
 from hotloop.nn.module import Module
 from hotloop.nn.parameter import Buffer, Parameter
 from hotloop.nn.recipes import Constant
@@ -35,15 +33,13 @@ class ChannelNorm(Module):
     def _set_up(
         self,
         num_features: int | None,
-        eps: float,
+        eps: NonNegative,
         momentum: float | None,
         affine: bool,
         track_running_stats: bool,
         bias: bool,
     ) -> None:
-        self.num_features = 0
-        if num_features is not None:
-            (self.num_features,) = check_sizes(type(self).__name__, num_features=num_features)
+        self.num_features = 0 if num_features is None else num_features
         self.eps = eps
         self.momentum = momentum
         self.affine = affine
@@ -118,8 +114,8 @@ class BatchNorm(ChannelNorm):
 
     def __init__(
         self,
-        num_features: int,
-        eps: float = 1e-5,
+        num_features: Size,
+        eps: NonNegative = 1e-5,
         momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
@@ -133,12 +129,12 @@ class BatchNorm(ChannelNorm):
 
     def forward(self, input: Any) -> Any:
         self._check_input(input)
-        momentum: Any = self.momentum
+        momentum: Any = 0.0 if self.momentum is None else self.momentum  # None: it is counted
         updates = self.training and self.track_running_stats
         if updates and self.num_batches_tracked is not None:
             count = self.num_batches_tracked + 1
             self.num_batches_tracked.assign(count)
-            if momentum is None:
+            if self.momentum is None:
                 momentum = 1.0 / count.float()
         return F.batch_norm(
             input,
@@ -252,10 +248,8 @@ class BatchNorm3d(BatchNorm):
     shapes = (", D, H, W",)
 
 
-def _trailing(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
-    given = plain(normalized_shape)
-    shape = (given,) if isinstance(given, int) else tuple(given)
-    return check_sizes("normalized_shape", **{f"dim {i}": size for i, size in enumerate(shape)})
+def _trailing(normalized_shape: Shape) -> tuple[int, ...]:
+    return (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
 
 
 class LayerNorm(Module):
@@ -284,8 +278,8 @@ class LayerNorm(Module):
 
     def __init__(
         self,
-        normalized_shape: int | Sequence[int],
-        eps: float = 1e-5,
+        normalized_shape: Shape,
+        eps: NonNegative = 1e-5,
         elementwise_affine: bool = True,
         bias: bool = True,
         device: Any = None,
@@ -336,8 +330,8 @@ class RMSNorm(Module):
 
     def __init__(
         self,
-        normalized_shape: int | Sequence[int],
-        eps: float | None = None,
+        normalized_shape: Shape,
+        eps: NonNegative | None = None,
         elementwise_affine: bool = True,
         device: Any = None,
         dtype: Any = None,
