@@ -25,6 +25,7 @@ from hotloop.graph import (
 from hotloop.graph.build import Number, Operand, cast, is_number, lift
 from hotloop.graph.dtypes import DType
 from hotloop.graph.eager import eager
+from hotloop.graph.foreign import instead_of
 from hotloop.graph.trace import Trace
 from hotloop.graph.value import Value
 
@@ -217,8 +218,7 @@ class Tensor(Value):
         if name in _OF_TORCH and not kwargs:
             return OPERATORS[_OF_TORCH[name]](*args)
         raise TraceError(
-            f"torch.{name}: must get tensors of torch, got one of hotloop; write hotloop's own, "
-            f"hl.{name} or F.{name} (from hotloop.nn import functional as F), or its layer"
+            f"torch.{name}: must get tensors of torch, got one of hotloop; write {instead_of(name)}"
         )
 
     # ---- gradient and storage

@@ -75,7 +75,8 @@ def read_weights(path: str | os.PathLike[str], key: str | None = None) -> dict[s
     Returns
     -------
     dict of str to ndarray
-        For ``model.load_state_dict``; bfloat16 becomes float32.
+        For ``model.load_state_dict``; bfloat16 becomes float32. One that torch had expanded is a
+        read-only view, as its copy may be of any size.
 
     Raises
     ------

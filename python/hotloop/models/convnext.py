@@ -8,6 +8,7 @@ from typing import Any
 from hotloop import nn
 from hotloop.models.weights import load_weights
 from hotloop.nn import functional as F
+from hotloop.nn.functional.arguments import Count, Probability
 from hotloop.nn.module import Module
 
 __all__ = ["convnext_base", "convnext_small", "convnext_tiny"]
@@ -96,9 +97,9 @@ class ConvNeXt(Module):
         self,
         depths: tuple[int, ...],
         dims: tuple[int, ...],
-        num_classes: int,
-        in_channels: int,
-        drop_path_rate: float,
+        num_classes: Count,
+        in_channels: Count,
+        drop_path_rate: Probability,
     ) -> None:
         super().__init__()
         self.stem = nn.Sequential(nn.Conv2d(in_channels, dims[0], 4, 4), LayerNorm2d(dims[0]))
@@ -151,7 +152,7 @@ def convnext_tiny(
     Raises
     ------
     ConfigError, ShapeError
-        If the sizes are out of range, or the weights do not fit: each of them is named.
+        If the sizes are out of range, or the weights do not fit.
     CheckpointError
         If the file cannot be read.
 
@@ -161,7 +162,7 @@ def convnext_tiny(
     Structure and names are those of timm's ``convnext_tiny``.
     """
     model = ConvNeXt((3, 3, 9, 3), (96, 192, 384, 768), num_classes, in_channels, drop_path_rate)
-    return load_weights(model, weights, "head.fc", replace_head, strip_prefix)
+    return load_weights(model, weights, "head.fc", replace_head, strip_prefix, "timm")
 
 
 def convnext_small(
@@ -197,7 +198,7 @@ def convnext_small(
     Raises
     ------
     ConfigError, ShapeError
-        If the sizes are out of range, or the weights do not fit: each of them is named.
+        If the sizes are out of range, or the weights do not fit.
     CheckpointError
         If the file cannot be read.
 
@@ -207,7 +208,7 @@ def convnext_small(
     Structure and names are those of timm's ``convnext_small``.
     """
     model = ConvNeXt((3, 3, 27, 3), (96, 192, 384, 768), num_classes, in_channels, drop_path_rate)
-    return load_weights(model, weights, "head.fc", replace_head, strip_prefix)
+    return load_weights(model, weights, "head.fc", replace_head, strip_prefix, "timm")
 
 
 def convnext_base(
@@ -243,7 +244,7 @@ def convnext_base(
     Raises
     ------
     ConfigError, ShapeError
-        If the sizes are out of range, or the weights do not fit: each of them is named.
+        If the sizes are out of range, or the weights do not fit.
     CheckpointError
         If the file cannot be read.
 
@@ -253,4 +254,4 @@ def convnext_base(
     Structure and names are those of timm's ``convnext_base``.
     """
     model = ConvNeXt((3, 3, 27, 3), (128, 256, 512, 1024), num_classes, in_channels, drop_path_rate)
-    return load_weights(model, weights, "head.fc", replace_head, strip_prefix)
+    return load_weights(model, weights, "head.fc", replace_head, strip_prefix, "timm")

@@ -9,6 +9,7 @@ import hotloop.nn.functional as F
 from hotloop import nn
 from hotloop.graph import views
 from hotloop.models.weights import load_weights
+from hotloop.nn.functional.arguments import Count
 from hotloop.nn.module import Module
 
 __all__ = ["unet"]
@@ -79,7 +80,7 @@ class OutConv(Module):
 class UNet(Module):
     """Four times down, four times up."""
 
-    def __init__(self, num_classes: int, in_channels: int, bilinear: bool) -> None:
+    def __init__(self, num_classes: Count, in_channels: Count, bilinear: bool) -> None:
         super().__init__()
         factor = 2 if bilinear else 1
         self.inc = DoubleConv(in_channels, 64)
@@ -135,7 +136,7 @@ def unet(
     Raises
     ------
     ConfigError, ShapeError
-        If the sizes are out of range, or the weights do not fit: each of them is named.
+        If the sizes are out of range, or the weights do not fit.
     CheckpointError
         If the file cannot be read.
 
@@ -146,4 +147,4 @@ def unet(
     Names are those of the files of ``milesial/Pytorch-UNet``.
     """
     model = UNet(num_classes, in_channels, bilinear)
-    return load_weights(model, weights, "outc", replace_head, strip_prefix)
+    return load_weights(model, weights, "outc", replace_head, strip_prefix, "")
