@@ -143,9 +143,7 @@ def test_images_of_other_channels(channels: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["resnet18", "convnext_tiny", "unet", "mobilenet_v3_small"])
 def test_sizes_of_a_model(name: str) -> None:
     for setting in ("in_channels", "num_classes"):
-        with pytest.raises(
-            ConfigError, match=rf": {setting} must be an integer, at least 1, got 0"
-        ):
+        with pytest.raises(ConfigError, match=rf": {setting} must be an integer, at least 1"):
             make(name, **{setting: 0})
 
 

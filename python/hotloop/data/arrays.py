@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from hotloop.base.rules import show
 from hotloop.base.suggest import name_missing
-from hotloop.errors import ConfigError, DataError
+from hotloop.errors import ConfigError, DataError, OutOfMemoryError
 
 __all__ = [
     "DTYPES",
@@ -72,6 +72,8 @@ def to_array(value: Any, name: str) -> Array:
     ------
     DataError
         If it is not an array of numbers, or holds numbers that no dtype of the core holds.
+    OutOfMemoryError
+        If a copy is needed and does not fit into memory.
     """
     raw = read_raw(value, name)
     if not _holds_numbers(raw):
@@ -80,7 +82,13 @@ def to_array(value: Any, name: str) -> Array:
         raw = raw.astype(np.float32)
     if raw.ndim == 0:
         raise DataError(f"{name}: an array with one row per sample is needed, got {show(value)}")
-    return np.require(raw, _known_dtype(raw, name), ["C_CONTIGUOUS", "ALIGNED"])
+    try:
+        return np.require(raw, _known_dtype(raw, name), ["C_CONTIGUOUS", "ALIGNED"])
+    except MemoryError:  # a broadcast array is larger than what it is a view of
+        raise OutOfMemoryError(
+            f"{name}: there must be memory for a contiguous copy, got {raw.nbytes} bytes of shape "
+            f"{raw.shape}"
+        ) from None
 
 
 def graph_dtype(dtype: np.dtype[Any]) -> str:
