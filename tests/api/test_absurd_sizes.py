@@ -65,8 +65,8 @@ def test_out_of_memory_names_the_largest(monkeypatch: pytest.MonkeyPatch) -> Non
         raise MemoryError
 
     monkeypatch.setattr(recipes.Uniform, "draw", out_of_memory)
+    layer = nn.Linear(3, 2)
     with pytest.raises(OutOfMemoryError, match=r"^out of memory: Parameter weight: .*\(2, 3\)$"):
-        layer = nn.Linear(3, 2)
         layer.weight.numpy()
 
 

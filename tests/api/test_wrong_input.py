@@ -349,7 +349,7 @@ BAD_FORWARDS: dict[str, tuple[Callable[[Any, Any], Any], type[BaseException], st
     ),
     "int64": (lambda s, x: s.layer(x) + hl.zeros(2**62, 8), hl.ShapeError, "must fit in 63 bits"),
     "reshape": (lambda s, x: s.layer(x).reshape(2**62, 4), hl.ShapeError, "must keep the"),
-    "index": (lambda s, x: s.layer(x)[2**70], hl.ShapeError, "select: index must be in"),
+    "index": (lambda s, x: s.layer(x)[2**70], hl.ShapeError, r"^Net: x\[...\]: index must"),
     "number": (lambda s, x: s.layer(x) + 10**400, hl.DataError, "constant: a number must fit"),
     "int number": (lambda s, x: s.layer(x) + (hl.arange(3) + 2**70), hl.DataError, "constant"),
     "hook": (lambda s, x: s.layer(x).register_hook(print), hl.ConfigError, "hooks are not run"),

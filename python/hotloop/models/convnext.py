@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from hotloop import nn
+from hotloop.errors import ShapeError
 from hotloop.models.weights import load_weights
 from hotloop.nn import functional as F
 from hotloop.nn.functional.arguments import Count, Probability
@@ -23,6 +24,8 @@ class LayerNorm2d(nn.LayerNorm):
         super().__init__(num_channels, eps=_EPS)
 
     def forward(self, input: Any) -> Any:
+        if input.ndim != 4:
+            raise ShapeError(f"input must be (N, C, H, W), got input of shape {input.shape}")
         x = input.permute(0, 2, 3, 1)
         x = F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
         return x.permute(0, 3, 1, 2)

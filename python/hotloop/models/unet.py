@@ -7,6 +7,7 @@ from typing import Any
 
 import hotloop.nn.functional as F
 from hotloop import nn
+from hotloop.errors import ShapeError
 from hotloop.graph import views
 from hotloop.models.weights import load_weights
 from hotloop.nn.functional.arguments import Count
@@ -95,6 +96,10 @@ class UNet(Module):
         self.outc = OutConv(64, num_classes)
 
     def forward(self, x: Any) -> Any:
+        if x.ndim >= 2 and min(x.shape[-2:]) < 16:  # it is halved four times
+            raise ShapeError(
+                f"images must have 16 or more rows and columns, got input of shape {x.shape}"
+            )
         x1 = self.inc(x)
         x2 = self.down1(x1)
         x3 = self.down2(x2)

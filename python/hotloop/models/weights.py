@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from hotloop.base.rules import show
 from hotloop.errors import ConfigError, ShapeError
 from hotloop.interop.weights import read_weights
 from hotloop.nn.module import Module
@@ -70,9 +69,11 @@ def load_weights(
             f"weights: must be the path of a local file, got a {type(weights).__name__} of "
             f"{len(weights)} values; leave weights out and write model.load_state_dict(values)"
         )
-    if not isinstance(weights, str | os.PathLike) or _is_of_origin(weights):
+    is_path = isinstance(weights, str | os.PathLike)
+    if not is_path or _is_of_origin(weights):
+        given = repr(weights) if is_path else type(weights).__name__
         raise ConfigError(
-            f"weights: must be the path of a local file, got {show(weights)}; nothing is "
+            f"weights: must be the path of a local file, got {given}; nothing is "
             "downloaded: torch.save(model.state_dict(), path) of the origin's model makes one"
         )
     state = without_prefix(read_weights(weights), strip_prefix)

@@ -81,7 +81,8 @@ def _conv(
     what = f"conv{n}d"
     w, b, g = _weights(what, n, weight, bias, groups)
     x, without_batch = lift_images(input, what, n)
-    check_channels(what, x, w.shape[1] * g, f"{w.shape[1]} of the weight in {g} groups")
+    parts = f"{w.shape[1]} of the weight in {g} groups"
+    check_channels(what, x, w.shape[1] * g, parts, without_batch)
     _check_bias(what, b, w.shape[0])
     kernel = w.shape[2:]
     strides = per_dim(what, "stride", stride, n, 1)
@@ -244,7 +245,7 @@ def _conv_transpose(
     what = f"conv_transpose{n}d"
     w, b, g = _weights(what, n, weight, bias, groups)
     y, without_batch = lift_images(input, what, n)
-    check_channels(what, y, w.shape[0], "the weight's first dim")
+    check_channels(what, y, w.shape[0], "the weight's first dim", without_batch)
     channels = w.shape[1] * g
     _check_bias(what, b, channels)
     kernel = w.shape[2:]

@@ -87,8 +87,11 @@ def _list(name: str, value: object, n: int) -> list[float]:
     given = plain(value)
     values = list(given) if isinstance(given, Sequence) else [given] * n
     if len(values) != n or not all(isinstance(v, int | float) and 0 < v < math.inf for v in values):
+        several = f" or {n} of them" if n > 1 else ""
         raise ConfigError(
-            f"interpolate: {name} must be a number above 0 or {n} of them, got {value!r}"
+            f"interpolate: {name} must be a number above 0{several} for an input of {n + 2} dims "
+            f"(N, C, ...), got {value!r}"
+            + ("; of one image write x[None]" if len(values) == n + 1 else "")
         )
     return values
 
@@ -99,7 +102,10 @@ def _find_sizes(
     """The result's spatial dims, and by dim the factor that sets the places, if one does."""
     n = x.ndim - 2
     if (size is None) == (scale_factor is None):
-        raise ConfigError("interpolate: either size or scale_factor must be given")
+        given = "neither" if size is None else "both"
+        raise ConfigError(
+            f"interpolate: size or scale_factor must be given, one of them, got {given}"
+        )
     if size is not None:
         if recompute:
             raise ConfigError("interpolate: recompute_scale_factor needs scale_factor, got size")
@@ -123,7 +129,7 @@ def _check_mode(x: Tensor, mode: str, align_corners: bool | None, antialias: boo
         dims = f"{n + 2} dims" if n else "3 to 5 dims"
         raise ShapeError(
             f"interpolate: the input of mode {mode!r} must have {dims} (N, C, ...), got shape "
-            f"{x.shape}"
+            f"{x.shape}" + ("; of one image write x[None]" if n and x.ndim == n + 1 else "")
         )
     if align_corners is not None and mode not in _DIMS:
         raise ConfigError(f"interpolate: align_corners is of no use to mode {mode!r}")

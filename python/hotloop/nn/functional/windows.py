@@ -77,8 +77,10 @@ def give_images(y: Tensor, without_batch: bool) -> Tensor:
     return views.squeeze(y, 0) if without_batch else y
 
 
-def check_channels(what: str, x: Tensor, channels: int, name: str) -> None:
-    """``x`` (N, C, ...) must have so many channels.
+def check_channels(
+    what: str, x: Tensor, channels: int, name: str, without_batch: bool = False
+) -> None:
+    """``x`` (N, C, ...) must have so many channels; it may have come without N.
 
     Raises
     ------
@@ -87,13 +89,15 @@ def check_channels(what: str, x: Tensor, channels: int, name: str) -> None:
     """
     if x.shape[1] == channels:
         return
+    first = 0 if not without_batch else 1  # the given input has no dim of rows
+    shape, dim = x.shape[first:], 1 - first
     hint = ""
-    if x.shape[-1] == channels:
-        order = ", ".join(map(str, (0, x.ndim - 1, *range(1, x.ndim - 1))))
+    if shape[-1] == channels:
+        order = ", ".join(map(str, (*range(dim), len(shape) - 1, *range(dim, len(shape) - 1))))
         hint = f"; its channels seem to stand last: write x.permute({order})"
-    elif channels == 1 and x.shape[0] == 1:
-        hint = "; of images without a dim of channels, (N, H, W), write x.unsqueeze(1)"
+    elif channels == 1 and without_batch:
+        hint = "; where dim 0 are rows, without a dim of channels, write x.unsqueeze(1)"
     raise ShapeError(
-        f"{what}: the input must have {channels} channels ({name}), as its dim 1, got shape "
-        f"{x.shape}{hint}"
+        f"{what}: the input must have {channels} channels ({name}), as its dim {dim}, got shape "
+        f"{shape}{hint}"
     )
