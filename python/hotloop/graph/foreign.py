@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from types import FrameType
 
 from hotloop.base.suggest import closest
 
@@ -43,11 +44,11 @@ def instead_of(name: str) -> str:
     str
         The layer of the same name where a layer of torch called it, else the function.
     """
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if own := own_layer(frame.f_locals.get("self")):
             return own
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     ops = importlib.import_module("hotloop.ops")
     functional = importlib.import_module("hotloop.nn.functional")
     own = {known: f"hl.{known}" for known in vars(ops) if not known.startswith("_")}

@@ -19,6 +19,7 @@ from hotloop.graph import (
     indexing,
     loss_parts,
     pointwise,
+    rearranging,
     reduction,
     views,
 )
@@ -461,6 +462,8 @@ class Tensor(Value):
     xlogy = elementary.xlogy
     masked_fill = pointwise.masked_fill
     clamp = pointwise.clamp
+    clamp_max = pointwise.clamp_max
+    clamp_min = pointwise.clamp_min
     clip = pointwise.clip
     lerp = pointwise.lerp
     addcmul = pointwise.addcmul
@@ -495,6 +498,13 @@ class Tensor(Value):
     transpose = views.transpose
     t = views.t
     movedim = views.movedim
+    moveaxis = rearranging.moveaxis
+    swapaxes = rearranging.swapaxes
+    swapdims = rearranging.swapdims
+    fliplr = rearranging.fliplr
+    flipud = rearranging.flipud
+    rot90 = rearranging.rot90
+    diagonal = rearranging.diagonal
     flatten = views.flatten
     ravel = views.ravel
     unflatten = views.unflatten
