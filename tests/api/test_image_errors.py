@@ -64,3 +64,17 @@ def test_indices_of_unpooling_are_no_ids() -> None:
     ) as e:
         hl.train(Net(), data, max_epochs=1, enable_progress_bar=False)
     assert str(e.value).endswith("; mend the indices")
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_instance_norm_uses_num_features_where_values_have_it(n: int) -> None:
+    layer, shape = getattr(nn, f"InstanceNorm{n}d"), (4,) * n
+    x = np.random.default_rng(0).standard_normal((2, 5, *shape)).astype(np.float32)
+    with pytest.warns(hl.ModelWarning, match=rf"^InstanceNorm{n}d: the input has 5 channels and n"):
+        y = layer(3)(x)
+    assert np.array_equal(y, layer(5)(x))
+    for options in ({"affine": True}, {"track_running_stats": True}):
+        with pytest.raises(hl.ShapeError, match=r"input must be \(N, 3, "):
+            layer(3, **options)(x)
+    with pytest.raises(hl.ShapeError, match=r"input must be \(N, 3\)"):
+        nn.BatchNorm1d(3, affine=False, track_running_stats=False)(ones(2, 5))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from hotloop.base.scalars import plain
 from hotloop.errors import ShapeError, TraceError
@@ -247,7 +248,7 @@ def tensordot(a: Operand, b: Operand, dims: int | Sequence[Sequence[int]] = 2) -
             )
         pairs = [list(range(x.ndim - n, x.ndim)), list(range(n))]
     else:
-        given = [(one,) if is_int(one) else tuple(one) for one in dims]
+        given: list[Any] = [(one,) if is_int(one) else tuple(one) for one in dims]
         if len(given) != 2:
             raise ShapeError(f"tensordot: dims must be a number or two lists, got {dims!r}")
         pairs = [

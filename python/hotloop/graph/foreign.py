@@ -46,8 +46,8 @@ def instead_of(name: str) -> str:
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if own := own_layer(frame.f_locals.get("self")):
-            return own
+        if layer := own_layer(frame.f_locals.get("self")):
+            return layer
         frame = frame.f_back
     ops = importlib.import_module("hotloop.ops")
     functional = importlib.import_module("hotloop.nn.functional")

@@ -96,6 +96,8 @@ class GroupNorm(Module):
 class _InstanceNorm(ChannelNorm):
     """What instance norms share: they differ in the dims that they take."""
 
+    needs_channels = False  # as in torch
+
     def __init__(
         self,
         num_features: Size,

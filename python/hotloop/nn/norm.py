@@ -6,7 +6,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from hotloop.errors import ShapeError
+from hotloop.base.messages import warn
+from hotloop.errors import ModelWarning, ShapeError
 from hotloop.nn import functional as F
 from hotloop.nn.functional.arguments import NonNegative, Shape, Size
 from hotloop.nn.module import Module
@@ -23,6 +24,7 @@ class ChannelNorm(Module):
     """
 
     shapes: ClassVar[tuple[str, ...]]  # of inputs, behind (N, C
+    needs_channels: ClassVar[bool] = True  # also where no value has one number for each
 
     weight: Parameter | None
     bias: Parameter | None
@@ -66,7 +68,17 @@ class ChannelNorm(Module):
         n_dims = {2 + shape.count(",") for shape in self.shapes}
         n_dims |= {n - 1 for n in n_dims} if without_batch else set()
         channels = -max(shape.count(",") for shape in self.shapes) - 1 if without_batch else 1
-        if input.ndim not in n_dims or input.shape[channels] != self.num_features:
+        fits = input.ndim in n_dims
+        if fits and input.shape[channels] != self.num_features:
+            fits = self.weight is None and self.running_mean is None and not self.needs_channels
+            if fits:
+                warn(
+                    f"{type(self).__name__}: the input has {input.shape[channels]} channels and "
+                    f"num_features is {self.num_features}, which is not used without affine and "
+                    "track_running_stats",
+                    ModelWarning,
+                )
+        if not fits:
             shapes = " or ".join(f"(N, {self.num_features}{shape})" for shape in self.shapes)
             raise ShapeError(f"input must be {shapes}, got input of shape {tuple(input.shape)}")
 
