@@ -676,3 +676,14 @@ def test_every_class_is_caught_by_its_builtin() -> None:
     ):
         with pytest.raises(builtin):
             call()
+
+
+@pytest.mark.parametrize("path", [None, 3, ""])
+def test_paths(path: Any) -> None:
+    for call, name in (
+        (lambda: hl.save(make_net(), path), "save"),
+        (lambda: hl.load(path), "load"),
+        (lambda: hl.read_weights(path), "read_weights"),
+    ):
+        with pytest.raises(hl.ConfigError, match=f"^{name}: path: must be a path, got"):
+            call()
