@@ -129,7 +129,7 @@ def test_what_stands_for_a_number() -> None:
 
 def test_users_constructors_are_their_own() -> None:
     class Mine(nn.Dropout):
-        def __init__(self, p: float, flag: bool = False) -> None:
+        def __init__(self, p: "float", flag: "bool" = False) -> None:
             super().__init__(0.5)
             self.given = p, flag
 

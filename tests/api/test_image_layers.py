@@ -103,7 +103,7 @@ def test_layers_that_cannot_be(make, words) -> None:
         (lambda: F.affine_grid(np.zeros((2, 2, 2), "float32"), [2, 1, 3, 3]), ShapeError,
          r"\(2, 2, 3\)"),
         (lambda: nn.BatchNorm2d(3)(X), ShapeError, r"must be \(N, 3, H, W\)"),
-        (lambda: nn.InstanceNorm2d(3)(X), ShapeError, r"must be \(N, 3, H, W\)"),
+        (lambda: nn.InstanceNorm2d(3, affine=True)(X), ShapeError, r"must be \(N, 3, H, W\)"),
         (lambda: nn.LazyConv2d(3, 2)(X[0, 0]), ShapeError, "dims"),
     ],
 )  # fmt: skip
