@@ -76,6 +76,7 @@ def test_constructors_refuse_nonsense(name: str) -> None:
         (lambda: nn.SmoothL1Loss(beta=math.nan), "beta must be at least 0"),
         (lambda: nn.HuberLoss(delta=0), "delta must be above 0"),
         (lambda: nn.Softshrink(math.inf), "lambd must be at least 0 and finite"),
+        (lambda: nn.LayerNorm(3, eps=10**400), "eps must fit a double"),
         (lambda: nn.PReLU(4, init=None), "init must be a number"),
         (lambda: nn.CrossEntropyLoss(ignore_index=1.7), "ignore_index must be an integer"),
         (lambda: nn.MaxPool2d(2, ceil_mode=(2, 2)), "ceil_mode must be True or False"),

@@ -137,11 +137,11 @@ class InstanceNorm1d(_InstanceNorm):
     Parameters
     ----------
     num_features : int
-        C of the input ``(N, C, L)``.
+        C of the input ``(N, C, L)``; without affine and running statistics it is not used.
     eps : float
         Added to the variance.
-    momentum : float
-        The share of the batch in the running statistics.
+    momentum : float or None
+        The share of the batch in the running statistics; None: they stay as they are.
     affine : bool
         Whether weight and bias are learnt.
     track_running_stats : bool
@@ -165,11 +165,11 @@ class InstanceNorm2d(_InstanceNorm):
     Parameters
     ----------
     num_features : int
-        C of the input ``(N, C, H, W)``.
+        C of the input ``(N, C, H, W)``; without affine and running statistics it is not used.
     eps : float
         Added to the variance.
-    momentum : float
-        The share of the batch in the running statistics.
+    momentum : float or None
+        The share of the batch in the running statistics; None: they stay as they are.
     affine : bool
         Whether weight and bias are learnt.
     track_running_stats : bool
@@ -193,11 +193,11 @@ class InstanceNorm3d(_InstanceNorm):
     Parameters
     ----------
     num_features : int
-        C of the input ``(N, C, D, H, W)``.
+        C of the input ``(N, C, D, H, W)``; without affine and running statistics it is not used.
     eps : float
         Added to the variance.
-    momentum : float
-        The share of the batch in the running statistics.
+    momentum : float or None
+        The share of the batch in the running statistics; None: they stay as they are.
     affine : bool
         Whether weight and bias are learnt.
     track_running_stats : bool

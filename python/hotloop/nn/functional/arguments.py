@@ -2,9 +2,9 @@
 
 The idea: an argument's annotation names its rule. ``float`` is a finite number, ``NonNegative`` one
 that is at least 0, ``bool`` is True or False. Constructors of layers are checked where the layer is
-made (``Checked``), functions where they are called (``make_functions``), all by
-this one table, so that a new layer has its checks by being written down. What stands between
-several arguments (groups divide channels) a layer checks itself.
+made (``Checked``), functions where they are called (``make_functions``), all by this one table, so
+that a new layer has its checks by being written down. What stands between several arguments (groups
+divide channels) a layer checks itself.
 
 Tensors pass where a number belongs: an op takes them, or refuses them by name. Windows are checked
 at the layer, which knows its number of dims; functions check them where they have the input.
@@ -67,7 +67,11 @@ def _number(rule: str, holds: Callable[[Any], bool]) -> Rule:
         if not _is_number(value):
             fix = f"; write {name}={value.strip()}" if _reads_as_number(value) else ""
             _refuse(what, name, "must be a number", value, fix)
-        if math.isnan(value) or not holds(value):
+        try:
+            is_nan = math.isnan(value)
+        except OverflowError:  # an int that no float holds
+            _refuse(what, name, "must fit a double", value)
+        if is_nan or not holds(value):
             _refuse(what, name, rule, value)
         return value
 
@@ -209,17 +213,9 @@ RULES: dict[str, Rule | None] = {
 }  # fmt: skip
 RULES["Sizing"] = RULES["int | Sequence[int | None] | None"]
 for _name in (
-    "float",
-    "Real",
-    "NonNegative",
-    "Size",
-    "Count",
-    "Divisor",
-    "int",
-    "bool",
-    "Sizes",
+    "float", "Real", "NonNegative", "Size", "Count", "Divisor", "int", "bool", "Sizes",
     "Sequence[int]",
-):
+):  # fmt: skip
     RULES[f"{_name} | None"] = _optional(RULES[_name])  # type: ignore[arg-type]
 
 

@@ -246,8 +246,8 @@ def max_pool1d(
     Returns
     -------
     Tensor or (Tensor, Tensor)
-        A number for each window; with return_indices also its place among the spatial elements of
-        its channel, int64.
+        A number for each window, of the input's dtype, integers too; with return_indices also its
+        place among the spatial elements of its channel, int64.
 
     Raises
     ------
