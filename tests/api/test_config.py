@@ -894,6 +894,4 @@ def test_importing_the_configuration_does_not_import_numpy() -> None:
 def test_lightnings_other_precisions(wanted: str) -> None:
     words = rf"got '{wanted}-true'; write precision='{wanted}-mixed'"
     with pytest.raises(ConfigError, match=words):
-        ConfigError, match=rf"got '{wanted}-true'; write precision='{wanted}-mixed'"
-    ):
         TrainingConfig(precision=f"{wanted}-true")
