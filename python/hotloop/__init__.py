@@ -82,9 +82,9 @@ if not TYPE_CHECKING:  # else type checkers would take every misspelt name for A
         else:
             found = _public()
             if name not in found:
-                from hotloop.base.suggest import did_you_mean
+                from hotloop.base.suggest import did_you_mean, not_here
 
-                hint = _INSTEAD.get(name, did_you_mean(name, found))
+                hint = _INSTEAD.get(name) or not_here(name) or did_you_mean(name, found)
                 raise AttributeError(f"module 'hotloop' has no attribute {name!r}{hint}")
             value = found[name]
         globals()[name] = value

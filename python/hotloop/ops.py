@@ -10,6 +10,7 @@ from hotloop.graph.creation import *
 from hotloop.graph.elementary import *
 from hotloop.graph.indexing import *
 from hotloop.graph.pointwise import *
+from hotloop.graph.rearranging import *
 from hotloop.graph.reduction import *
 from hotloop.graph.seeds import initial_seed as initial_seed
 from hotloop.graph.seeds import manual_seed as manual_seed

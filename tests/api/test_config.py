@@ -888,3 +888,10 @@ def test_importing_the_configuration_does_not_import_numpy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("wanted", ["bf16", "16"])
+def test_lightnings_other_precisions(wanted: str) -> None:
+    words = rf"got '{wanted}-true'; write precision='{wanted}-mixed'"
+    with pytest.raises(ConfigError, match=words):
+        TrainingConfig(precision=f"{wanted}-true")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
+import hotloop as hl
+import numpy as np
 import pytest
 from hotloop import errors
 
@@ -74,3 +77,27 @@ def test_interrupted_carries_the_result() -> None:
     assert made.result == again.result == {"steps": 3}
     assert str(again) == "stopped at step 3"
     assert errors.TrainingInterrupted().result is None
+
+
+def test_errors_name_the_function_that_was_called() -> None:
+    """Not the one that it is made of."""
+    from hotloop import nn
+    from hotloop.nn import functional as F
+
+    x, x4 = np.ones((2, 3), np.float32), np.ones((1, 1, 2, 2), np.float32)
+    for name, call in {
+        "mean": lambda: hl.mean(x, 9),
+        "std": lambda: hl.std(x, 9),
+        "normalize": lambda: F.normalize(x, dim=9),
+        "max_unpool2d": lambda: F.max_unpool2d(x4, np.full((1, 1, 2, 2), 99), 2),
+        "one_hot": lambda: F.one_hot(np.array([-1, 2])),
+    }.items():
+        with pytest.raises(hl.HotloopError, match=rf"^{name}: (dim|index) "):
+            call()
+
+    class Net(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x.mean(9)
+
+    with pytest.raises(hl.ShapeError, match=r"^Net\(\): mean: dim must be in"):
+        Net()(x)

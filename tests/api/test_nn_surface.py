@@ -9,6 +9,7 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hotloop import nn
 from hotloop.nn import functional, init
@@ -97,13 +98,14 @@ def test_each_op_is_a_name_of_hotloop():
         elementary,
         indexing,
         pointwise,
+        rearranging,
         reduction,
         views,
     )
 
     listed = {"initial_seed", "manual_seed", "no_grad"}
     arithmetic = (comparison, contraction, elementary, pointwise, reduction)
-    for family in (*arithmetic, creation, indexing, views):
+    for family in (*arithmetic, creation, indexing, rearranging, views):
         listed.update(family.__all__)
         for name in family.__all__:
             assert getattr(hl, name) is getattr(ops, name) is getattr(family, name)
@@ -117,3 +119,42 @@ def test_a_star_import_hides_no_types():
     assert {"bool", "float", "int"}.isdisjoint(hl.__all__)
     assert (hl.bool, hl.float, hl.int) == ("bool", "float32", "int32")
     assert {"train", "sum", "ConfigError", "nn", "__version__"} <= set(hl.__all__) <= set(dir(hl))
+
+
+@pytest.mark.parametrize("name", ["topk", "argsort", "atan2", "asin", "cumprod", "unfold"])
+def test_what_torch_has_besides(name):
+    import hotloop as hl
+
+    class Net(nn.Module):
+        def forward(self, x):
+            return getattr(x, name)(1)
+
+    for call in (lambda: getattr(hl, name), lambda: Net()(np.ones((2, 3), np.float32))):
+        with pytest.raises(AttributeError, match=rf"'{name}': not in this version; \w"):
+            call()
+
+
+def test_names_of_compositions_are_methods():
+    import hotloop as hl
+
+    class Net(nn.Module):
+        def forward(self, x):
+            y = x.swapaxes(0, 1).moveaxis(0, 1).rot90().fliplr().flipud()
+            return y.clamp_min(0).clamp_max(1).swapdims(0, 1).diagonal()
+
+    assert Net()(np.ones((2, 3), np.float32)).shape == (2,)
+    x = np.arange(6).reshape(2, 3)
+    assert np.array_equal(hl.rot90(x), np.rot90(x))
+    for call, words in (
+        (lambda: hl.rot90(x, 0.5), "rot90: k must be an integer"),
+        (lambda: hl.rot90(x, 1, (0, 0)), "rot90: dims must be two different"),
+        (lambda: hl.diagonal(x, 0, 1, 1), "diagonal: dim1 and dim2 must differ"),
+        (lambda: hl.fliplr(x[0]), "fliplr: dim must be in"),
+        (lambda: hl.meshgrid(x, x), "meshgrid: must be given vectors"),
+        (lambda: hl.meshgrid(x[0], indexing="ji"), "meshgrid: indexing must be"),
+        (lambda: hl.tensordot(x, x, 1), "tensordot: summed dims must be pairs"),
+        (lambda: hl.tensordot(x, x, 3), r"tensordot: dims must be in \[0, 2\]"),
+        (lambda: hl.cdist(x, x.T), "cdist: must be"),
+    ):
+        with pytest.raises((hl.ConfigError, hl.ShapeError), match=words):
+            call()

@@ -122,12 +122,21 @@ def test_functions_of_torch_are_refused_and_its_tensors_are_arrays():
     for act, words in (
         (lambda s, h: torch.relu(h), r"torch.relu: must get tensors of torch.*hl.relu or F.relu"),
         (lambda s, h: torch.cat([h, h]), "torch.cat: must get tensors of torch"),
-        (lambda s, h: torch.nn.GELU()(h), "torch.gelu: must get tensors of torch"),
+        (lambda s, h: torch.nn.GELU()(h), r"torch.gelu: .*write hotloop's own layer, nn\.GELU \("),
+        (lambda s, h: torch.fft.fft(h), r"torch.fft_fft: .*write it with functions of hotloop"),
+        (lambda s, h: torch.pixel_shuffle(h, 1), r"hotloop's own, F.pixel_shuffle \(from"),
     ):
         with pytest.raises(TraceError, match=words):
             hl.train(Mixed(act), data, max_epochs=1, enable_progress_bar=False)
-    with pytest.raises(TraceError, match=r"torch\.cross_entropy: must get tensors of torch"):
+    with pytest.raises(TraceError, match=r"torch\.cross_entropy: .*nn\.CrossEntropyLoss \(from"):
         hl.train(nn.Linear(8, 2), data, loss=torch.nn.CrossEntropyLoss(), enable_progress_bar=False)
+
+
+@pytest.mark.extra
+def test_a_layer_of_torch_is_no_child():
+    torch = take_library("torch")
+    with pytest.raises(hl.ConfigError, match=r"got Linear of torch; write .*nn\.Linear \(from"):
+        nn.Sequential(torch.nn.Linear(3, 3))
 
 
 class Float(np.ndarray):

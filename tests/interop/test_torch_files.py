@@ -84,6 +84,17 @@ def test_a_state(tmp_path: Path) -> None:
     assert all(a.flags["C_CONTIGUOUS"] and a.flags["WRITEABLE"] for a in state.values())
 
 
+def test_expanded_tensors(tmp_path: Path) -> None:
+    """They have fewer numbers than elements, and are no copies: a file could ask for any size."""
+    state = {"e": tensor(shape=(5, 3), strides=(0, 1), offset=3), "w": tensor(strides=(1, 1)),
+             "huge": tensor(shape=(1 << 40,), strides=(0,))}  # fmt: skip
+    found = hl.read_weights(write(tmp_path / "a.pth", state))
+    np.testing.assert_array_equal(found["e"], [[3, 4, 5]] * 5)
+    np.testing.assert_array_equal(found["w"], [[0, 1, 2], [1, 2, 3]])
+    assert found["huge"].shape == (1 << 40,)
+    assert not found["e"].flags["WRITEABLE"]
+
+
 @pytest.mark.parametrize(
     ("kind", "dtype", "values"),
     [

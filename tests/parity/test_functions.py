@@ -41,3 +41,45 @@ def test_median(n: int) -> None:
     spoilt = np.where(x == x[1, 0, 2], np.nan, x)
     check_twins(hl.median, None, torch.median, None, [spoilt])
     check_twins(lambda x: hl.median(x, 0), None, lambda x: torch.median(x, 0), None, [spoilt])
+
+
+RNG = np.random.default_rng(3)
+A, B, C = (RNG.standard_normal(shape) for shape in ((3, 4, 5), (4, 5, 2), (2, 4, 5)))
+
+
+@pytest.mark.parametrize(
+    ("call", "inputs"),
+    [
+        (lambda m, x: m.clamp_min(x, 0.3), [A]),
+        (lambda m, x: m.clamp_max(x, 0.3), [A]),
+        (lambda m, x, y: m.clamp_min(x, y), [A, C[:1]]),
+        (lambda m, x: m.swapaxes(x, 0, -1), [A]),
+        (lambda m, x: m.swapdims(x, 1, 0), [A]),
+        (lambda m, x: m.moveaxis(x, (0, 1), (-1, 0)), [A]),
+        (lambda m, x: m.fliplr(x), [A]),
+        (lambda m, x: m.flipud(x), [A]),
+        *(
+            (lambda m, x, k=k, d=d: m.rot90(x, k, d), [A])
+            for k in (-3, -2, -1, 0, 1, 2, 3, 4)
+            for d in ((0, 1), (2, 1), (-1, 0))
+        ),
+        *(
+            (lambda m, x, o=o, d=d: m.diagonal(x, o, *d), [A])
+            for o in (-9, -2, -1, 0, 1, 3, 9)
+            for d in ((0, 1), (2, 0), (-2, -1))
+        ),
+        (lambda m, x, y: m.meshgrid(x, y, indexing="ij"), [A[0, 0], A[1, 1, :3]]),
+        (lambda m, x, y: m.meshgrid([x, y], indexing="xy"), [A[0, 0], A[1, 1, :3]]),
+        (lambda m, x, y, z: m.meshgrid(x, y, z, indexing="xy"), [A[0, 0], A[0, :2, 0], A[1, :, 1]]),
+        (lambda m, x, y: m.tensordot(x, y), [A, B]),
+        (lambda m, x, y: m.tensordot(x, y, 0), [A[0], B[0]]),
+        (lambda m, x, y: m.tensordot(x, y, dims=([1, 2], [1, 2])), [A, C]),
+        (lambda m, x, y: m.tensordot(x, y, dims=([2, 1], [1, 0])), [A, B]),
+        *((lambda m, x, y, p=p: m.cdist(x, y, p), [A, C[:, :3][:1]]) for p in (1.0, 2.0, 3.0)),
+        (lambda m, x, y: m.cdist(x, y), [A[0], A[0, :2]]),  # distances of 0
+        (lambda m, x, y: m.cdist(x, y, float("inf")), [A[0], A[1]]),
+    ],
+)
+def test_compositions(call, inputs) -> None:
+    own, twin = (lambda *x: call(hl, *x)), (lambda *x: call(torch, *x))
+    check_twins(own, None, twin, None, [np.array(value) for value in inputs])

@@ -163,7 +163,7 @@ def train(model, y=Y, x=X, **fields):
         (
             lambda: train(Images(), y=Y, x=np.ones((len(X), 8, 8))),
             hl.ShapeError,
-            r"got shape \(1, .*; of images without a dim of channels, \(N, H, W\), write x.unsq",
+            r"got shape \(64, 8, 8\); where dim 0 are rows, without a dim of channels, write",
         ),
         (
             lambda: F.cross_entropy(np.ones((4, 5, 3)), np.ones((4, 5), int)),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["closest", "did_you_mean", "function_for", "name_missing", "squeeze"]
+__all__ = ["closest", "did_you_mean", "function_for", "name_missing", "not_here", "squeeze"]
 
 _CUTOFF = 0.7  # difflib's ratio; below it, unrelated short names begin to match each other
 
@@ -73,6 +73,34 @@ def function_for(name: str) -> str:
         A method's name in scikit-learn or Keras.
     """
     return f"; write {_FUNCTIONS[name]}" if name in _FUNCTIONS else ""
+
+
+_NOT_HERE = {
+    **dict.fromkeys(
+        ("topk", "sort", "argsort", "msort", "kthvalue", "unique"),
+        "amax, argmax and median are; np.sort and np.argsort take what a model returns",
+    ),
+    **dict.fromkeys(
+        ("asin", "acos", "atan", "atan2", "arcsin", "arccos", "arctan", "arctan2", "angle"),
+        "sin, cos and tan are, and inverses of them only NumPy's, outside of forward",
+    ),
+    **dict.fromkeys(
+        ("cumprod", "logcumsumexp"), "cumsum is: exp(cumsum(log(x), dim)) of x above 0",
+    ),
+    **dict.fromkeys(("cummax", "cummin"), "amax and amin over a dim are"),
+    "unfold": "F.unfold takes windows of images, and x[:, i:i + size] one window",
+}  # fmt: skip
+
+
+def not_here(name: str) -> str:
+    """The end of an error message about a function of torch that this version lacks, or nothing.
+
+    Parameters
+    ----------
+    name : str
+        A function's or a tensor's method's name in torch.
+    """
+    return f": not in this version; {_NOT_HERE[name]}" if name in _NOT_HERE else ""
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:

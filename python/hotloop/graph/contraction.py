@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
+from hotloop.base.scalars import plain
 from hotloop.errors import ShapeError, TraceError
 from hotloop.graph import dtypes, reduction, views
-from hotloop.graph.build import Operand, add_node, cast, lift, unify
+from hotloop.graph.build import Operand, add_node, axis_of, cast, is_int, lift, unify
 from hotloop.graph.eager import make_eager
 from hotloop.graph.value import Tensor
 
 __all__ = [
-    "baddbmm", "bmm", "dot", "einsum", "matmul", "mm", "mv", "outer",
+    "baddbmm", "bmm", "cdist", "dot", "einsum", "matmul", "mm", "mv", "outer", "tensordot",
 ]  # fmt: skip
 
 
@@ -213,6 +215,91 @@ def baddbmm(
 
 
 # ---------------------------------------------------------------------------- einsum
+
+
+def tensordot(a: Operand, b: Operand, dims: int | Sequence[Sequence[int]] = 2) -> Tensor:
+    """The product summed over several dims of both.
+
+    Parameters
+    ----------
+    a, b : Tensor
+        Any shapes.
+    dims : int or (sequence of int, sequence of int)
+        So many last dims of a with the first of b, or a's dims and b's.
+
+    Returns
+    -------
+    Tensor
+        a's other dims, then b's.
+
+    Raises
+    ------
+    ShapeError
+        If the dims do not pair off, or their sizes differ.
+    """
+    x, y = _floats("tensordot", a, b)
+    dims = plain(dims)
+    if isinstance(dims, int):
+        n = dims
+        if not 0 <= n <= min(x.ndim, y.ndim):
+            raise ShapeError(
+                f"tensordot: dims must be in [0, {min(x.ndim, y.ndim)}] for shapes {x.shape} and "
+                f"{y.shape}, got {n}"
+            )
+        pairs = [list(range(x.ndim - n, x.ndim)), list(range(n))]
+    else:
+        given: list[Any] = [(one,) if is_int(one) else tuple(one) for one in dims]
+        if len(given) != 2:
+            raise ShapeError(f"tensordot: dims must be a number or two lists, got {dims!r}")
+        pairs = [
+            [axis_of(value, dim, "tensordot") for dim in own] for value, own in zip((x, y), given)
+        ]
+    first, second = pairs
+    are_pairs = len(first) == len(second) == len(set(first)) == len(set(second))
+    if not are_pairs or [x.shape[i] for i in first] != [y.shape[i] for i in second]:
+        raise ShapeError(
+            f"tensordot: summed dims must be pairs of equal size, got {first} of {x.shape} and "
+            f"{second} of {y.shape}"
+        )
+    rows = [i for i in range(x.ndim) if i not in first]
+    columns = [i for i in range(y.ndim) if i not in second]
+    inner = math.prod(x.shape[i] for i in first)
+    above, beside = tuple(x.shape[i] for i in rows), tuple(y.shape[i] for i in columns)
+    left = views.reshape(views.permute(x, rows + first), (math.prod(above), inner))
+    right = views.reshape(views.permute(y, second + columns), (inner, math.prod(beside)))
+    return views.reshape(matmul(left, right), (*above, *beside))
+
+
+def cdist(x1: Operand, x2: Operand, p: float = 2.0, compute_mode: str | None = None) -> Tensor:
+    """The distance of each row from each row; the gradient at a distance of 0 is 0.
+
+    Parameters
+    ----------
+    x1 : Tensor
+        ``(..., P, M)``.
+    x2 : Tensor
+        ``(..., R, M)``; dims before these broadcast.
+    p : float
+        Which norm, as of :func:`norm`.
+    compute_mode : str, optional
+        Taken for torch's sake: differences are taken, which is exact where rows are near.
+
+    Returns
+    -------
+    Tensor
+        ``(..., P, R)``. Its differences take P · R · M elements.
+
+    Raises
+    ------
+    ShapeError
+        If one has less than 2 dims, or the rows differ in length.
+    """
+    a, b = _floats("cdist", x1, x2)
+    if a.ndim < 2 or b.ndim < 2 or a.shape[-1] != b.shape[-1]:
+        raise ShapeError(
+            f"cdist: must be (..., P, M) and (..., R, M), got {tuple(a.shape)} and {tuple(b.shape)}"
+        )
+    return reduction.norm(views.unsqueeze(a, -2) - views.unsqueeze(b, -3), p, -1)
 
 
 def einsum(equation: str, *operands: Operand) -> Tensor:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from hotloop import _core
+from hotloop.errors import HotloopError
 from hotloop.graph import seeds
 from hotloop.graph import trace as tracing
 from hotloop.graph.outputs import OutputArray
@@ -35,6 +36,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _made = weakref.WeakSet[Callable[..., Any]]()
+_names: set[str] = set()  # of the functions
+_WRITTEN = {"get_item": "x[...]"}  # what is no call
 
 
 def eager(function: Callable[P, R]) -> Callable[P, R]:
@@ -53,13 +56,29 @@ def eager(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        if tracing.active() is not None:
-            return function(*args, **kwargs)
-        made: R = _compute(function, args, kwargs)
-        return made
+        try:
+            if tracing.active() is not None:
+                return function(*args, **kwargs)
+            made: R = _compute(function, args, kwargs)
+            return made
+        except HotloopError as error:
+            _call_it(error, function.__name__)
+            raise
 
     _made.add(call)
+    _names.add(function.__name__)
     return call
+
+
+def _call_it(error: HotloopError, name: str) -> None:
+    """Gives an error that begins with the name of an inner function that of the one called.
+
+    Of several functions that call one another the outermost is the last to do so.
+    """
+    text = str(error.args[0]) if error.args else ""
+    inner, colon, rest = text.partition(": ")
+    if colon and inner != name and inner in _names:
+        error.args = (f"{_WRITTEN.get(name, name)}: {rest}", *error.args[1:])
 
 
 def make_eager(module: dict[str, Any], names: Iterable[str]) -> None:

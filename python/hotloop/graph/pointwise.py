@@ -18,10 +18,10 @@ from hotloop.graph.eager import make_eager
 from hotloop.graph.value import Tensor
 
 __all__ = [
-    "abs", "add", "addcmul", "ceil", "clamp", "clip", "div", "floor", "floor_divide", "frac",
-    "lerp", "masked_fill", "maximum", "minimum", "mul", "nan_to_num", "neg", "pow", "reciprocal",
-    "relu", "remainder", "round", "rsqrt", "sign", "sqrt", "square", "sub", "true_divide", "trunc",
-    "where",
+    "abs", "add", "addcmul", "ceil", "clamp", "clamp_max", "clamp_min", "clip", "div", "floor",
+    "floor_divide", "frac", "lerp", "masked_fill", "maximum", "minimum", "mul", "nan_to_num",
+    "neg", "pow", "reciprocal", "relu", "remainder", "round", "rsqrt", "sign", "sqrt", "square",
+    "sub", "true_divide", "trunc", "where",
 ]  # fmt: skip
 
 
@@ -607,6 +607,42 @@ def clamp(input: Operand, min: Operand | None = None, max: Operand | None = None
     if max is not None:
         x = where(x > max, max, x)
     return x
+
+
+def clamp_min(input: Operand, min: Operand) -> Tensor:
+    """x, but at least ``min``, as of :func:`clamp`.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    min : Tensor or number
+        The least value.
+
+    Returns
+    -------
+    Tensor
+        The common shape.
+    """
+    return clamp(input, min=min)
+
+
+def clamp_max(input: Operand, max: Operand) -> Tensor:
+    """x, but at most ``max``, as of :func:`clamp`.
+
+    Parameters
+    ----------
+    input : Tensor
+        Any shape.
+    max : Tensor or number
+        The largest value.
+
+    Returns
+    -------
+    Tensor
+        The common shape.
+    """
+    return clamp(input, max=max)
 
 
 def clip(input: Operand, min: Operand | None = None, max: Operand | None = None) -> Tensor:

@@ -19,12 +19,14 @@ from hotloop.graph import (
     indexing,
     loss_parts,
     pointwise,
+    rearranging,
     reduction,
     views,
 )
 from hotloop.graph.build import Number, Operand, cast, is_number, lift
 from hotloop.graph.dtypes import DType
 from hotloop.graph.eager import eager
+from hotloop.graph.foreign import instead_of
 from hotloop.graph.trace import Trace
 from hotloop.graph.value import Value
 
@@ -217,8 +219,7 @@ class Tensor(Value):
         if name in _OF_TORCH and not kwargs:
             return OPERATORS[_OF_TORCH[name]](*args)
         raise TraceError(
-            f"torch.{name}: must get tensors of torch, got one of hotloop; write hotloop's own, "
-            f"hl.{name} or F.{name} (from hotloop.nn import functional as F), or its layer"
+            f"torch.{name}: must get tensors of torch, got one of hotloop; write {instead_of(name)}"
         )
 
     # ---- gradient and storage
@@ -461,6 +462,8 @@ class Tensor(Value):
     xlogy = elementary.xlogy
     masked_fill = pointwise.masked_fill
     clamp = pointwise.clamp
+    clamp_max = pointwise.clamp_max
+    clamp_min = pointwise.clamp_min
     clip = pointwise.clip
     lerp = pointwise.lerp
     addcmul = pointwise.addcmul
@@ -495,6 +498,13 @@ class Tensor(Value):
     transpose = views.transpose
     t = views.t
     movedim = views.movedim
+    moveaxis = rearranging.moveaxis
+    swapaxes = rearranging.swapaxes
+    swapdims = rearranging.swapdims
+    fliplr = rearranging.fliplr
+    flipud = rearranging.flipud
+    rot90 = rearranging.rot90
+    diagonal = rearranging.diagonal
     flatten = views.flatten
     ravel = views.ravel
     unflatten = views.unflatten

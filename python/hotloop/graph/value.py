@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from hotloop.base.suggest import did_you_mean
+from hotloop.base.suggest import did_you_mean, not_here
 from hotloop.errors import ConfigError, ShapeError, TraceError
 from hotloop.graph import dtypes
 from hotloop.graph.dtypes import DType
@@ -245,7 +245,8 @@ class Value:
 
             return refuse
         public = [n for n in dir(type(self)) if not n.startswith("_")]
-        hint = f": {_INSTEAD[name]}" if name in _INSTEAD else did_you_mean(name, public)
+        hint = f": {_INSTEAD[name]}" if name in _INSTEAD else not_here(name)
+        hint = hint or did_you_mean(name, public)
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{hint}")
 
 

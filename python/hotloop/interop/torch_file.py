@@ -274,14 +274,17 @@ def _to_array(path: str, tensor: _Tensor, numbers: Array) -> Array:
     last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.strides))
     if count == 0:
         return np.empty(tensor.shape, numbers.dtype)
-    if count > numbers.size or tensor.offset + last >= numbers.size:
+    if tensor.offset + last >= numbers.size:
         raise CheckpointError(
             f"{path}: is damaged: a tensor of shape {tensor.shape} reaches beyond its "
             f"{numbers.size} numbers"
         )
     strides = [step * numbers.itemsize for step in tensor.strides]
-    view = np.lib.stride_tricks.as_strided(numbers[tensor.offset :], tensor.shape, strides)
-    return np.array(view, order="C")
+    view = np.lib.stride_tricks.as_strided(
+        numbers[tensor.offset :], tensor.shape, strides, writeable=False
+    )
+    # Of an expanded tensor the file has fewer numbers than elements: a copy could be of any size.
+    return np.array(view, order="C") if count <= numbers.size else view
 
 
 def _with_arrays(value: Any, read: Callable[[_Tensor], Array]) -> Any:

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from hotloop.base.rules import path as check_path
 from hotloop.errors import CheckpointError
 from hotloop.interop.torch_file import is_state, read_torch_file
 
@@ -75,7 +76,8 @@ def read_weights(path: str | os.PathLike[str], key: str | None = None) -> dict[s
     Returns
     -------
     dict of str to ndarray
-        For ``model.load_state_dict``; bfloat16 becomes float32.
+        For ``model.load_state_dict``; bfloat16 becomes float32. One that torch had expanded is a
+        read-only view, as its copy may be of any size.
 
     Raises
     ------
@@ -89,7 +91,7 @@ def read_weights(path: str | os.PathLike[str], key: str | None = None) -> dict[s
     >>> sorted(hl.read_weights("net.safetensors"))
     ['bias', 'weight']
     """
-    name = os.fspath(path)
+    name = check_path("read_weights: path", path)
     if name.endswith(".safetensors"):
         return _read_safetensors(name)
     found = _choose(name, read_torch_file(name), key)

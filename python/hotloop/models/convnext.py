@@ -6,8 +6,10 @@ import os
 from typing import Any
 
 from hotloop import nn
+from hotloop.errors import ShapeError
 from hotloop.models.weights import load_weights
 from hotloop.nn import functional as F
+from hotloop.nn.functional.arguments import Count, Probability
 from hotloop.nn.module import Module
 
 __all__ = ["convnext_base", "convnext_small", "convnext_tiny"]
@@ -22,6 +24,8 @@ class LayerNorm2d(nn.LayerNorm):
         super().__init__(num_channels, eps=_EPS)
 
     def forward(self, input: Any) -> Any:
+        if input.ndim != 4:
+            raise ShapeError(f"input must be (N, C, H, W), got input of shape {input.shape}")
         x = input.permute(0, 2, 3, 1)
         x = F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
         return x.permute(0, 3, 1, 2)
@@ -96,9 +100,9 @@ class ConvNeXt(Module):
         self,
         depths: tuple[int, ...],
         dims: tuple[int, ...],
-        num_classes: int,
-        in_channels: int,
-        drop_path_rate: float,
+        num_classes: Count,
+        in_channels: Count,
+        drop_path_rate: Probability,
     ) -> None:
         super().__init__()
         self.stem = nn.Sequential(nn.Conv2d(in_channels, dims[0], 4, 4), LayerNorm2d(dims[0]))
@@ -151,7 +155,7 @@ def convnext_tiny(
     Raises
     ------
     ConfigError, ShapeError
-        If the sizes are out of range, or the weights do not fit: each of them is named.
+        If the sizes are out of range, or the weights do not fit.
     CheckpointError
         If the file cannot be read.
 
@@ -161,7 +165,7 @@ def convnext_tiny(
     Structure and names are those of timm's ``convnext_tiny``.
     """
     model = ConvNeXt((3, 3, 9, 3), (96, 192, 384, 768), num_classes, in_channels, drop_path_rate)
-    return load_weights(model, weights, "head.fc", replace_head, strip_prefix)
+    return load_weights(model, weights, "head.fc", replace_head, strip_prefix, "timm")
 
 
 def convnext_small(
@@ -197,7 +201,7 @@ def convnext_small(
     Raises
     ------
     ConfigError, ShapeError
-        If the sizes are out of range, or the weights do not fit: each of them is named.
+        If the sizes are out of range, or the weights do not fit.
     CheckpointError
         If the file cannot be read.
 
@@ -207,7 +211,7 @@ def convnext_small(
     Structure and names are those of timm's ``convnext_small``.
     """
     model = ConvNeXt((3, 3, 27, 3), (96, 192, 384, 768), num_classes, in_channels, drop_path_rate)
-    return load_weights(model, weights, "head.fc", replace_head, strip_prefix)
+    return load_weights(model, weights, "head.fc", replace_head, strip_prefix, "timm")
 
 
 def convnext_base(
@@ -243,7 +247,7 @@ def convnext_base(
     Raises
     ------
     ConfigError, ShapeError
-        If the sizes are out of range, or the weights do not fit: each of them is named.
+        If the sizes are out of range, or the weights do not fit.
     CheckpointError
         If the file cannot be read.
 
@@ -253,4 +257,4 @@ def convnext_base(
     Structure and names are those of timm's ``convnext_base``.
     """
     model = ConvNeXt((3, 3, 27, 3), (128, 256, 512, 1024), num_classes, in_channels, drop_path_rate)
-    return load_weights(model, weights, "head.fc", replace_head, strip_prefix)
+    return load_weights(model, weights, "head.fc", replace_head, strip_prefix, "timm")

@@ -9,6 +9,7 @@ from typing import Any
 from hotloop import nn
 from hotloop.models.mobile_blocks import SqueezeExcitation, make_conv
 from hotloop.models.weights import load_weights
+from hotloop.nn.functional.arguments import Count, Probability
 from hotloop.nn.module import Module
 
 __all__ = ["efficientnet_b0"]
@@ -47,7 +48,7 @@ class EfficientNet(Module):
     """Stem, stages of blocks, 1 x 1 convolution, mean of the pixels, linear layer."""
 
     def __init__(
-        self, num_classes: int, in_channels: int, dropout: float, drop_path: float
+        self, num_classes: Count, in_channels: Count, dropout: Probability, drop_path: Probability
     ) -> None:
         super().__init__()
         features: list[Module] = [make_conv(in_channels, 32, 3, 2, activation=nn.SiLU)]
@@ -114,7 +115,7 @@ def efficientnet_b0(
     Raises
     ------
     ConfigError, ShapeError
-        If the sizes are out of range, or the weights do not fit: each of them is named.
+        If the sizes are out of range, or the weights do not fit.
     CheckpointError
         If the file cannot be read.
 

@@ -9,6 +9,7 @@ from typing import Any
 from hotloop import nn
 from hotloop.models.mobile_blocks import SqueezeExcitation, make_conv
 from hotloop.models.weights import load_weights
+from hotloop.nn.functional.arguments import Count, Probability
 from hotloop.nn.module import Module
 
 __all__ = ["mobilenet_v3_large", "mobilenet_v3_small"]
@@ -75,7 +76,12 @@ class MobileNetV3(Module):
     """Stem, blocks, 1 x 1 convolution, mean of the pixels, two linear layers."""
 
     def __init__(
-        self, settings: _Settings, last: int, num_classes: int, in_channels: int, dropout: float
+        self,
+        settings: _Settings,
+        last: int,
+        num_classes: Count,
+        in_channels: Count,
+        dropout: Probability,
     ) -> None:
         super().__init__()
         features = [make_conv(in_channels, 16, 3, 2, activation=nn.Hardswish, norm=_norm)]
@@ -139,7 +145,7 @@ def mobilenet_v3_large(
     Raises
     ------
     ConfigError, ShapeError
-        If the sizes are out of range, or the weights do not fit: each of them is named.
+        If the sizes are out of range, or the weights do not fit.
     CheckpointError
         If the file cannot be read.
 
@@ -185,7 +191,7 @@ def mobilenet_v3_small(
     Raises
     ------
     ConfigError, ShapeError
-        If the sizes are out of range, or the weights do not fit: each of them is named.
+        If the sizes are out of range, or the weights do not fit.
     CheckpointError
         If the file cannot be read.
 

@@ -9,6 +9,7 @@ from hotloop import nn
 from hotloop.errors import ConfigError
 from hotloop.models.weights import load_weights
 from hotloop.nn import functional as F
+from hotloop.nn.functional.arguments import Count
 from hotloop.nn.module import Module
 
 __all__ = ["resnet101", "resnet18", "resnet34", "resnet50", "resnet_cifar"]
@@ -70,8 +71,8 @@ class ResNet(Module):
         self,
         block: type[BasicBlock] | type[Bottleneck],
         layers: tuple[int, ...],
-        num_classes: int,
-        in_channels: int,
+        num_classes: Count,
+        in_channels: Count,
     ) -> None:
         super().__init__()
         self.inplanes = 64
@@ -135,7 +136,7 @@ def resnet18(
     Raises
     ------
     ConfigError, ShapeError
-        If the sizes are out of range, or the weights do not fit: each of them is named.
+        If the sizes are out of range, or the weights do not fit.
     CheckpointError
         If the file cannot be read.
 
@@ -178,7 +179,7 @@ def resnet34(
     Raises
     ------
     ConfigError, ShapeError
-        If the sizes are out of range, or the weights do not fit: each of them is named.
+        If the sizes are out of range, or the weights do not fit.
     CheckpointError
         If the file cannot be read.
 
@@ -221,7 +222,7 @@ def resnet50(
     Raises
     ------
     ConfigError, ShapeError
-        If the sizes are out of range, or the weights do not fit: each of them is named.
+        If the sizes are out of range, or the weights do not fit.
     CheckpointError
         If the file cannot be read.
 
@@ -264,7 +265,7 @@ def resnet101(
     Raises
     ------
     ConfigError, ShapeError
-        If the sizes are out of range, or the weights do not fit: each of them is named.
+        If the sizes are out of range, or the weights do not fit.
     CheckpointError
         If the file cannot be read.
 
@@ -301,7 +302,7 @@ class CifarBlock(Module):
 class CifarResNet(Module):
     """A 3 x 3 stem, three stages of 16, 32 and 64 channels, mean of the pixels, linear layer."""
 
-    def __init__(self, depth: int, num_classes: int, in_channels: int) -> None:
+    def __init__(self, depth: int, num_classes: Count, in_channels: Count) -> None:
         super().__init__()
         if depth < 8 or (depth - 2) % 6:
             raise ConfigError(f"resnet_cifar: depth must be 6 n + 2 (20, 32, 44, 56), got {depth}")
@@ -358,7 +359,7 @@ def resnet_cifar(
     Raises
     ------
     ConfigError, ShapeError
-        If the sizes are out of range, or the weights do not fit: each of them is named.
+        If the sizes are out of range, or the weights do not fit.
     CheckpointError
         If the file cannot be read.
 
@@ -369,4 +370,4 @@ def resnet_cifar(
     Names are those of the files of Yerlan Idelbayev's ``pytorch_resnet_cifar10``.
     """
     model = CifarResNet(depth, num_classes, in_channels)
-    return load_weights(model, weights, "linear", replace_head, strip_prefix)
+    return load_weights(model, weights, "linear", replace_head, strip_prefix, "")

@@ -7,8 +7,10 @@ from typing import Any
 
 import hotloop.nn.functional as F
 from hotloop import nn
+from hotloop.errors import ShapeError
 from hotloop.graph import views
 from hotloop.models.weights import load_weights
+from hotloop.nn.functional.arguments import Count
 from hotloop.nn.module import Module
 
 __all__ = ["unet"]
@@ -79,7 +81,7 @@ class OutConv(Module):
 class UNet(Module):
     """Four times down, four times up."""
 
-    def __init__(self, num_classes: int, in_channels: int, bilinear: bool) -> None:
+    def __init__(self, num_classes: Count, in_channels: Count, bilinear: bool) -> None:
         super().__init__()
         factor = 2 if bilinear else 1
         self.inc = DoubleConv(in_channels, 64)
@@ -94,6 +96,10 @@ class UNet(Module):
         self.outc = OutConv(64, num_classes)
 
     def forward(self, x: Any) -> Any:
+        if x.ndim >= 2 and min(x.shape[-2:]) < 16:  # it is halved four times
+            raise ShapeError(
+                f"images must have 16 or more rows and columns, got input of shape {x.shape}"
+            )
         x1 = self.inc(x)
         x2 = self.down1(x1)
         x3 = self.down2(x2)
@@ -135,7 +141,7 @@ def unet(
     Raises
     ------
     ConfigError, ShapeError
-        If the sizes are out of range, or the weights do not fit: each of them is named.
+        If the sizes are out of range, or the weights do not fit.
     CheckpointError
         If the file cannot be read.
 
@@ -146,4 +152,4 @@ def unet(
     Names are those of the files of ``milesial/Pytorch-UNet``.
     """
     model = UNet(num_classes, in_channels, bilinear)
-    return load_weights(model, weights, "outc", replace_head, strip_prefix)
+    return load_weights(model, weights, "outc", replace_head, strip_prefix, "")

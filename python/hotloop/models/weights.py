@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import TypeVar
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import numpy as np
 
 from hotloop.errors import ConfigError, ShapeError
 from hotloop.interop.weights import read_weights
 from hotloop.nn.module import Module
+from hotloop.nn.state import prefix_of, state_items, without_prefix
 
 __all__ = ["load_weights"]
 
@@ -26,6 +30,7 @@ def load_weights(
     head: str,
     replace_head: bool,
     strip_prefix: str,
+    origin: str = "torchvision",
 ) -> M:
     """Loads a file into a model, if there is one.
 
@@ -41,6 +46,8 @@ def load_weights(
         The head keeps its initial values, whatever the file has for it.
     strip_prefix : str
         What the names in the file begin with.
+    origin : str
+        Whose names the model has; empty: its own.
 
     Returns
     -------
@@ -57,12 +64,19 @@ def load_weights(
             given = "replace_head" if replace_head else "strip_prefix"
             raise ConfigError(f"{given}: goes with weights=, a file, got none")
         return model
-    if not isinstance(weights, (str, os.PathLike)) or _is_of_origin(weights):
+    if isinstance(weights, Mapping):
         raise ConfigError(
-            f"weights: must be the path of a local file, got {weights!r}; nothing is "
+            f"weights: must be the path of a local file, got a {type(weights).__name__} of "
+            f"{len(weights)} values; leave weights out and write model.load_state_dict(values)"
+        )
+    is_path = isinstance(weights, str | os.PathLike)
+    if not is_path or _is_of_origin(weights):
+        given = repr(weights) if is_path else type(weights).__name__
+        raise ConfigError(
+            f"weights: must be the path of a local file, got {given}; nothing is "
             "downloaded: torch.save(model.state_dict(), path) of the origin's model makes one"
         )
-    state = {k.removeprefix(strip_prefix): v for k, v in read_weights(weights).items()}
+    state = without_prefix(read_weights(weights), strip_prefix)
     own = f"{head}."
     if replace_head:
         state = {k: v for k, v in state.items() if not k.startswith(own)}
@@ -70,8 +84,28 @@ def load_weights(
     try:
         model.load_state_dict(state)
     except (ConfigError, ShapeError) as error:
-        if f" {own}" in str(error):
-            text = f"{error}; replace_head=True keeps the head of {head} new"
-            raise type(error)(text) from None
-        raise
+        fix = _fix(model, state, own, origin)
+        raise type(error)(f"{error}{fix}") from None
     return model
+
+
+def _fix(model: Module, state: dict[str, Any], own: str, origin: str) -> str:
+    """The end of the error: what to do where the head or the images' channels differ, or all."""
+    wanted = {key: value.shape for key, value in state_items(model)}
+    given = {key: np.shape(value) for key, value in state.items()}
+    if not wanted.keys() & given.keys():
+        is_prefixed = prefix_of(list(given), list(wanted)) != ""
+        return f"; {origin}'s names are needed" if origin and not is_prefixed else ""
+    fix = ""
+    if any(wanted.get(k) != given.get(k) for k in {**wanted, **given} if k.startswith(own)):
+        fix = f"; replace_head=True keeps the head of {own[:-1]} new"
+    first = next(key for key, shape in wanted.items() if len(shape) == 4)  # sees the images
+    old, new = given.get(first, ()), wanted[first]
+    if len(old) == 4 and old[1] != new[1] and (old[0], *old[2:]) == (new[0], *new[2:]):
+        fix += (
+            f"; for in_channels={new[1]} spread the file's channels: state = "
+            f"hl.read_weights(path); w = state[{first!r}]; state[{first!r}] = "
+            f"w.mean(1, keepdims=True).repeat({new[1]}, 1) * ({old[1]} / {new[1]}); "
+            "model.load_state_dict(state)"
+        )
+    return fix

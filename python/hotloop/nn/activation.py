@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 from hotloop.errors import ConfigError, ShapeError
 from hotloop.graph import elementary, pointwise
 from hotloop.nn import functional as F
+from hotloop.nn.functional.activations import check_slopes
+from hotloop.nn.functional.arguments import Approximation, Count, NonNegative, NonZero, Real
 from hotloop.nn.module import Module
 from hotloop.nn.parameter import Parameter
 from hotloop.nn.recipes import Constant
@@ -216,7 +218,7 @@ class GELU(_Activation):
     The formula: :func:`hotloop.nn.functional.gelu`.
     """
 
-    def __init__(self, approximate: str = "none") -> None:
+    def __init__(self, approximate: Approximation = "none") -> None:
         super().__init__()
         self.approximate = approximate
 
@@ -272,7 +274,7 @@ class CELU(_Activation):
 
     shown = ("alpha",)
 
-    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
+    def __init__(self, alpha: NonZero = 1.0, inplace: bool = False) -> None:
         super().__init__()
         self.alpha = alpha
         self.inplace = inplace
@@ -330,6 +332,7 @@ class RReLU(_Activation):
         self, lower: float = 1.0 / 8, upper: float = 1.0 / 3, inplace: bool = False
     ) -> None:
         super().__init__()
+        check_slopes("RReLU", lower, upper)
         self.lower = lower
         self.upper = upper
         self.inplace = inplace
@@ -363,7 +366,7 @@ class PReLU(Module):
     weight: Parameter
 
     def __init__(
-        self, num_parameters: int = 1, init: float = 0.25, device: Any = None, dtype: Any = None
+        self, num_parameters: Count = 1, init: float = 0.25, device: Any = None, dtype: Any = None
     ) -> None:
         super().__init__()
         self.num_parameters = num_parameters
@@ -404,11 +407,11 @@ class Hardtanh(_Activation):
 
     def __init__(
         self,
-        min_val: float = -1.0,
-        max_val: float = 1.0,
+        min_val: Real = -1.0,
+        max_val: Real = 1.0,
         inplace: bool = False,
-        min_value: float | None = None,
-        max_value: float | None = None,
+        min_value: Real | None = None,
+        max_value: Real | None = None,
     ) -> None:
         super().__init__()
         self.min_val = min_val if min_value is None else min_value
@@ -441,7 +444,7 @@ class Softplus(_Activation):
 
     shown = ("beta", "threshold")
 
-    def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
+    def __init__(self, beta: NonZero = 1.0, threshold: Real = 20.0) -> None:
         super().__init__()
         self.beta = beta
         self.threshold = threshold
@@ -464,7 +467,7 @@ class Softshrink(_Activation):
     The formula: :func:`hotloop.nn.functional.softshrink`.
     """
 
-    def __init__(self, lambd: float = 0.5) -> None:
+    def __init__(self, lambd: NonNegative = 0.5) -> None:
         super().__init__()
         self.lambd = lambd
 
@@ -520,7 +523,7 @@ class Threshold(_Activation):
 
     shown = ("threshold", "value")
 
-    def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:
+    def __init__(self, threshold: Real, value: Real, inplace: bool = False) -> None:
         super().__init__()
         self.threshold = threshold
         self.value = value

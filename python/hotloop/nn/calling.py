@@ -6,11 +6,18 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from hotloop.errors import ConfigError, HotloopError, ShapeError, TraceError
+from hotloop.graph.foreign import own_layer
 
 if TYPE_CHECKING:
     from hotloop.nn.module import Module
 
-__all__ = ["bind", "explain", "locate"]
+__all__ = ["bind", "explain", "kind_of", "locate"]
+
+
+def kind_of(value: object) -> str:
+    """The name of a value's type, for an error; of a layer of torch also what to write."""
+    own = own_layer(value)
+    return type(value).__name__ + (f" of torch; write {own}" if own else "")
 
 
 def bind(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:

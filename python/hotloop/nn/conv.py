@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from hotloop.errors import ConfigError, ShapeError
 from hotloop.nn import functional as F
-from hotloop.nn.functional.windows import Sizes, per_dim
-from hotloop.nn.linear import check_sizes
+from hotloop.nn.functional.arguments import Count, Size
+from hotloop.nn.functional.windows import Pads, Sizes, per_dim
 from hotloop.nn.module import Module
 from hotloop.nn.parameter import Parameter
 from hotloop.nn.recipes import Uniform
@@ -35,22 +35,20 @@ class _Conv(Module):
 
     def _set_up(
         self,
-        in_channels: int,
-        out_channels: int,
+        in_channels: Size,
+        out_channels: Size,
         kernel_size: Sizes,
         stride: Sizes,
-        padding: Sizes | str,
+        padding: Pads | str,
         dilation: Sizes,
-        groups: int,
+        groups: Count,
         bias: bool,
         padding_mode: str,
-        output_padding: Sizes = 0,
+        output_padding: Pads = 0,
         is_lazy: bool = False,
     ) -> None:
         name, n = type(self).__name__, self.n_dims
-        self.in_channels, self.out_channels = check_sizes(
-            name, in_channels=in_channels, out_channels=out_channels
-        )
+        self.in_channels, self.out_channels = in_channels, out_channels
         self.kernel_size = per_dim(name, "kernel_size", kernel_size, n, 1)
         self.stride = per_dim(name, "stride", stride, n, 1)
         self.dilation = per_dim(name, "dilation", dilation, n, 1)
@@ -58,7 +56,7 @@ class _Conv(Module):
             padding if isinstance(padding, str) else per_dim(name, "padding", padding, n, 0)
         )
         self.output_padding = per_dim(name, "output_padding", output_padding, n, 0)
-        (self.groups,) = per_dim(name, "groups", groups, 1, 1)
+        self.groups = groups
         self.padding_mode = padding_mode
         self._check(name)
         if is_lazy:
@@ -243,13 +241,13 @@ class Conv1d(_Conv):
 
     def __init__(
         self,
-        in_channels: int,
-        out_channels: int,
+        in_channels: Size,
+        out_channels: Size,
         kernel_size: Sizes,
         stride: Sizes = 1,
-        padding: Sizes | str = 0,
+        padding: Pads | str = 0,
         dilation: Sizes = 1,
-        groups: int = 1,
+        groups: Count = 1,
         bias: bool = True,
         padding_mode: str = "zeros",
         device: Any = None,
@@ -307,13 +305,13 @@ class Conv2d(_Conv):
 
     def __init__(
         self,
-        in_channels: int,
-        out_channels: int,
+        in_channels: Size,
+        out_channels: Size,
         kernel_size: Sizes,
         stride: Sizes = 1,
-        padding: Sizes | str = 0,
+        padding: Pads | str = 0,
         dilation: Sizes = 1,
-        groups: int = 1,
+        groups: Count = 1,
         bias: bool = True,
         padding_mode: str = "zeros",
         device: Any = None,
@@ -371,13 +369,13 @@ class Conv3d(_Conv):
 
     def __init__(
         self,
-        in_channels: int,
-        out_channels: int,
+        in_channels: Size,
+        out_channels: Size,
         kernel_size: Sizes,
         stride: Sizes = 1,
-        padding: Sizes | str = 0,
+        padding: Pads | str = 0,
         dilation: Sizes = 1,
-        groups: int = 1,
+        groups: Count = 1,
         bias: bool = True,
         padding_mode: str = "zeros",
         device: Any = None,
@@ -438,13 +436,13 @@ class ConvTranspose1d(_ConvTranspose):
 
     def __init__(
         self,
-        in_channels: int,
-        out_channels: int,
+        in_channels: Size,
+        out_channels: Size,
         kernel_size: Sizes,
         stride: Sizes = 1,
-        padding: Sizes = 0,
-        output_padding: Sizes = 0,
-        groups: int = 1,
+        padding: Pads = 0,
+        output_padding: Pads = 0,
+        groups: Count = 1,
         bias: bool = True,
         dilation: Sizes = 1,
         padding_mode: str = "zeros",
@@ -507,13 +505,13 @@ class ConvTranspose2d(_ConvTranspose):
 
     def __init__(
         self,
-        in_channels: int,
-        out_channels: int,
+        in_channels: Size,
+        out_channels: Size,
         kernel_size: Sizes,
         stride: Sizes = 1,
-        padding: Sizes = 0,
-        output_padding: Sizes = 0,
-        groups: int = 1,
+        padding: Pads = 0,
+        output_padding: Pads = 0,
+        groups: Count = 1,
         bias: bool = True,
         dilation: Sizes = 1,
         padding_mode: str = "zeros",
@@ -576,13 +574,13 @@ class ConvTranspose3d(_ConvTranspose):
 
     def __init__(
         self,
-        in_channels: int,
-        out_channels: int,
+        in_channels: Size,
+        out_channels: Size,
         kernel_size: Sizes,
         stride: Sizes = 1,
-        padding: Sizes = 0,
-        output_padding: Sizes = 0,
-        groups: int = 1,
+        padding: Pads = 0,
+        output_padding: Pads = 0,
+        groups: Count = 1,
         bias: bool = True,
         dilation: Sizes = 1,
         padding_mode: str = "zeros",
@@ -615,12 +613,12 @@ class LazyConv1d(_Lazy, Conv1d):
 
     def __init__(
         self,
-        out_channels: int,
+        out_channels: Size,
         kernel_size: Sizes,
         stride: Sizes = 1,
-        padding: Sizes | str = 0,
+        padding: Pads | str = 0,
         dilation: Sizes = 1,
-        groups: int = 1,
+        groups: Count = 1,
         bias: bool = True,
         padding_mode: str = "zeros",
         device: Any = None,
@@ -652,12 +650,12 @@ class LazyConv2d(_Lazy, Conv2d):
 
     def __init__(
         self,
-        out_channels: int,
+        out_channels: Size,
         kernel_size: Sizes,
         stride: Sizes = 1,
-        padding: Sizes | str = 0,
+        padding: Pads | str = 0,
         dilation: Sizes = 1,
-        groups: int = 1,
+        groups: Count = 1,
         bias: bool = True,
         padding_mode: str = "zeros",
         device: Any = None,
@@ -689,12 +687,12 @@ class LazyConv3d(_Lazy, Conv3d):
 
     def __init__(
         self,
-        out_channels: int,
+        out_channels: Size,
         kernel_size: Sizes,
         stride: Sizes = 1,
-        padding: Sizes | str = 0,
+        padding: Pads | str = 0,
         dilation: Sizes = 1,
-        groups: int = 1,
+        groups: Count = 1,
         bias: bool = True,
         padding_mode: str = "zeros",
         device: Any = None,
@@ -726,12 +724,12 @@ class LazyConvTranspose1d(_Lazy, ConvTranspose1d):
 
     def __init__(
         self,
-        out_channels: int,
+        out_channels: Size,
         kernel_size: Sizes,
         stride: Sizes = 1,
-        padding: Sizes = 0,
-        output_padding: Sizes = 0,
-        groups: int = 1,
+        padding: Pads = 0,
+        output_padding: Pads = 0,
+        groups: Count = 1,
         bias: bool = True,
         dilation: Sizes = 1,
         padding_mode: str = "zeros",
@@ -764,12 +762,12 @@ class LazyConvTranspose2d(_Lazy, ConvTranspose2d):
 
     def __init__(
         self,
-        out_channels: int,
+        out_channels: Size,
         kernel_size: Sizes,
         stride: Sizes = 1,
-        padding: Sizes = 0,
-        output_padding: Sizes = 0,
-        groups: int = 1,
+        padding: Pads = 0,
+        output_padding: Pads = 0,
+        groups: Count = 1,
         bias: bool = True,
         dilation: Sizes = 1,
         padding_mode: str = "zeros",
@@ -802,12 +800,12 @@ class LazyConvTranspose3d(_Lazy, ConvTranspose3d):
 
     def __init__(
         self,
-        out_channels: int,
+        out_channels: Size,
         kernel_size: Sizes,
         stride: Sizes = 1,
-        padding: Sizes = 0,
-        output_padding: Sizes = 0,
-        groups: int = 1,
+        padding: Pads = 0,
+        output_padding: Pads = 0,
+        groups: Count = 1,
         bias: bool = True,
         dilation: Sizes = 1,
         padding_mode: str = "zeros",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hotloop.errors import ConfigError
 from hotloop.nn import functional as F
+from hotloop.nn.functional.arguments import Probability
 from hotloop.nn.module import Module
 
 __all__ = [
@@ -17,10 +17,8 @@ __all__ = [
 class _Dropout(Module):
     """What dropout layers share: a probability; ``inplace`` means nothing."""
 
-    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
+    def __init__(self, p: Probability = 0.5, inplace: bool = False) -> None:
         super().__init__()
-        if not 0.0 <= p <= 1.0:
-            raise ConfigError(f"{type(self).__name__}: p must lie in [0, 1], got {p}")
         self.p = p
         self.inplace = inplace
 
@@ -163,10 +161,8 @@ class DropPath(Module):
     in timm; torchvision's StochasticDepth of mode "row" is the same.
     """
 
-    def __init__(self, drop_prob: float = 0.0, scale_by_keep: bool = True) -> None:
+    def __init__(self, drop_prob: Probability = 0.0, scale_by_keep: bool = True) -> None:
         super().__init__()
-        if not 0.0 <= drop_prob <= 1.0:
-            raise ConfigError(f"DropPath: drop_prob must lie in [0, 1], got {drop_prob}")
         self.drop_prob = drop_prob
         self.scale_by_keep = scale_by_keep
 

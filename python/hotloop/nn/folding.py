@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hotloop.nn import functional as F
-from hotloop.nn.functional.windows import Sizes
+from hotloop.nn.functional.windows import Pads, Sizes
 from hotloop.nn.module import Module
 
 __all__ = ["Fold", "Unfold"]
@@ -30,8 +30,10 @@ class Unfold(Module):
     ``(N, C, H, W)`` in, or one without N; ``(N, C * kH * kW, L)`` out for L windows.
     """
 
+    n_dims = 2
+
     def __init__(
-        self, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0, stride: Sizes = 1
+        self, kernel_size: Sizes, dilation: Sizes = 1, padding: Pads = 0, stride: Sizes = 1
     ) -> None:
         super().__init__()
         self.kernel_size = kernel_size
@@ -64,12 +66,14 @@ class Fold(Module):
     ``(N, C * kH * kW, L)`` in, or one without N; ``(N, C, H, W)`` out.
     """
 
+    n_dims = 2
+
     def __init__(
         self,
         output_size: Sizes,
         kernel_size: Sizes,
         dilation: Sizes = 1,
-        padding: Sizes = 0,
+        padding: Pads = 0,
         stride: Sizes = 1,
     ) -> None:
         super().__init__()

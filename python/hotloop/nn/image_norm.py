@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from hotloop.errors import ConfigError, ShapeError
 from hotloop.nn import functional as F
-from hotloop.nn.linear import check_sizes
+from hotloop.nn.functional.arguments import Count, NonNegative, Size
 from hotloop.nn.module import Module
 from hotloop.nn.norm import BatchNorm, ChannelNorm, LazyNorm
-from hotloop.nn.parameter import Parameter
+from hotloop.nn.parameter import Buffer, Parameter
 from hotloop.nn.recipes import Constant
 
 __all__ = [
@@ -55,9 +53,9 @@ class GroupNorm(Module):
 
     def __init__(
         self,
-        num_groups: int,
-        num_channels: int,
-        eps: float = 1e-5,
+        num_groups: Count,
+        num_channels: Size,
+        eps: NonNegative = 1e-5,
         affine: bool = True,
         device: Any = None,
         dtype: Any = None,
@@ -65,10 +63,8 @@ class GroupNorm(Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        self.num_groups, self.num_channels = check_sizes(
-            "GroupNorm", num_groups=num_groups, num_channels=num_channels
-        )
-        if self.num_groups < 1 or self.num_channels % self.num_groups:
+        self.num_groups, self.num_channels = num_groups, num_channels
+        if num_channels % num_groups:
             raise ConfigError(
                 f"GroupNorm: num_groups must divide num_channels={num_channels}, got {num_groups}"
             )
@@ -100,11 +96,13 @@ class GroupNorm(Module):
 class _InstanceNorm(ChannelNorm):
     """What instance norms share: they differ in the dims that they take."""
 
+    needs_channels = False  # as in torch
+
     def __init__(
         self,
-        num_features: int,
-        eps: float = 1e-5,
-        momentum: float = 0.1,
+        num_features: Size,
+        eps: NonNegative = 1e-5,
+        momentum: float | None = 0.1,
         affine: bool = False,
         track_running_stats: bool = False,
         device: Any = None,
@@ -139,11 +137,11 @@ class InstanceNorm1d(_InstanceNorm):
     Parameters
     ----------
     num_features : int
-        C of the input ``(N, C, L)``.
+        C of the input ``(N, C, L)``; without affine and running statistics it is not used.
     eps : float
         Added to the variance.
-    momentum : float
-        The share of the batch in the running statistics.
+    momentum : float or None
+        The share of the batch in the running statistics; None: they stay as they are.
     affine : bool
         Whether weight and bias are learnt.
     track_running_stats : bool
@@ -167,11 +165,11 @@ class InstanceNorm2d(_InstanceNorm):
     Parameters
     ----------
     num_features : int
-        C of the input ``(N, C, H, W)``.
+        C of the input ``(N, C, H, W)``; without affine and running statistics it is not used.
     eps : float
         Added to the variance.
-    momentum : float
-        The share of the batch in the running statistics.
+    momentum : float or None
+        The share of the batch in the running statistics; None: they stay as they are.
     affine : bool
         Whether weight and bias are learnt.
     track_running_stats : bool
@@ -195,11 +193,11 @@ class InstanceNorm3d(_InstanceNorm):
     Parameters
     ----------
     num_features : int
-        C of the input ``(N, C, D, H, W)``.
+        C of the input ``(N, C, D, H, W)``; without affine and running statistics it is not used.
     eps : float
         Added to the variance.
-    momentum : float
-        The share of the batch in the running statistics.
+    momentum : float or None
+        The share of the batch in the running statistics; None: they stay as they are.
     affine : bool
         Whether weight and bias are learnt.
     track_running_stats : bool
@@ -236,7 +234,7 @@ class LazyBatchNorm1d(LazyNorm, BatchNorm):
 
     def __init__(
         self,
-        eps: float = 1e-5,
+        eps: NonNegative = 1e-5,
         momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
@@ -268,7 +266,7 @@ class LazyBatchNorm2d(LazyNorm, BatchNorm):
 
     def __init__(
         self,
-        eps: float = 1e-5,
+        eps: NonNegative = 1e-5,
         momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
@@ -300,7 +298,7 @@ class LazyBatchNorm3d(LazyNorm, BatchNorm):
 
     def __init__(
         self,
-        eps: float = 1e-5,
+        eps: NonNegative = 1e-5,
         momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
@@ -332,8 +330,8 @@ class LazyInstanceNorm1d(LazyNorm, _InstanceNorm):
 
     def __init__(
         self,
-        eps: float = 1e-5,
-        momentum: float = 0.1,
+        eps: NonNegative = 1e-5,
+        momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
         device: Any = None,
@@ -364,8 +362,8 @@ class LazyInstanceNorm2d(LazyNorm, _InstanceNorm):
 
     def __init__(
         self,
-        eps: float = 1e-5,
-        momentum: float = 0.1,
+        eps: NonNegative = 1e-5,
+        momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
         device: Any = None,
@@ -396,8 +394,8 @@ class LazyInstanceNorm3d(LazyNorm, _InstanceNorm):
 
     def __init__(
         self,
-        eps: float = 1e-5,
-        momentum: float = 0.1,
+        eps: NonNegative = 1e-5,
+        momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
         device: Any = None,
@@ -447,8 +445,8 @@ class SyncBatchNorm(BatchNorm):
 
     def __init__(
         self,
-        num_features: int,
-        eps: float = 1e-5,
+        num_features: Size,
+        eps: NonNegative = 1e-5,
         momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
@@ -514,12 +512,11 @@ class FrozenBatchNorm2d(Module):
     ``(N, C, H, W)`` in, the same out.
     """
 
-    def __init__(self, num_features: int, eps: float = 1e-5) -> None:
+    def __init__(self, num_features: Size, eps: NonNegative = 1e-5) -> None:
         super().__init__()
-        (num_features,) = check_sizes("FrozenBatchNorm2d", num_features=num_features)
         self.eps = eps
         for name, number in (("weight", 1), ("bias", 0), ("running_mean", 0), ("running_var", 1)):
-            self.register_buffer(name, np.full(num_features, number, np.float32))
+            self.register_buffer(name, Buffer.of_recipe((num_features,), Constant(number)))
 
     def forward(self, input: Any) -> Any:
         channels = self.weight.shape[0]
@@ -560,9 +557,11 @@ class LocalResponseNorm(Module):
     ``(N, C, ...)`` in, the same out.
     """
 
-    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
+    def __init__(
+        self, size: Count, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+    ) -> None:
         super().__init__()
-        (self.size,) = check_sizes(type(self).__name__, size=size)
+        self.size = size
         self.alpha, self.beta, self.k = alpha, beta, k
 
     def forward(self, input: Any) -> Any:

@@ -5,29 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from hotloop.base.scalars import plain
 from hotloop.errors import ConfigError, ShapeError
 from hotloop.nn import functional as F
+from hotloop.nn.functional.arguments import Size
 from hotloop.nn.module import Module
 from hotloop.nn.parameter import Parameter
 from hotloop.nn.recipes import Uniform
 
 __all__ = ["Bilinear", "LazyLinear", "Linear"]
-
-
-def check_sizes(what: str, **sizes: int) -> tuple[int, ...]:
-    """The sizes of a layer, as Python's ints.
-
-    Raises
-    ------
-    ConfigError
-        Names the layer, the argument and its value.
-    """
-    found = {name: plain(size) for name, size in sizes.items()}
-    for name, size in found.items():
-        if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-            raise ConfigError(f"{what}: {name} must be an integer >= 0, got {size!r}")
-    return tuple(found.values())
 
 
 def _bound(fan_in: int) -> Uniform:
@@ -64,16 +49,13 @@ class Linear(Module):
 
     def __init__(
         self,
-        in_features: int,
-        out_features: int,
+        in_features: Size,
+        out_features: Size,
         bias: bool = True,
         device: Any = None,
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        in_features, out_features = check_sizes(
-            "Linear", in_features=in_features, out_features=out_features
-        )
         self.in_features = in_features
         self.out_features = out_features
         self.weight = Parameter.of_recipe((out_features, in_features), _bound(in_features))
@@ -122,7 +104,7 @@ class LazyLinear(Linear):
     """
 
     def __init__(
-        self, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None
+        self, out_features: Size, bias: bool = True, device: Any = None, dtype: Any = None
     ) -> None:
         super().__init__(0, out_features, bias)
         self.weight = Parameter.of_recipe(None, _bound(0))
@@ -178,20 +160,14 @@ class Bilinear(Module):
 
     def __init__(
         self,
-        in1_features: int,
-        in2_features: int,
-        out_features: int,
+        in1_features: Size,
+        in2_features: Size,
+        out_features: Size,
         bias: bool = True,
         device: Any = None,
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        in1_features, in2_features, out_features = check_sizes(
-            "Bilinear",
-            in1_features=in1_features,
-            in2_features=in2_features,
-            out_features=out_features,
-        )
         if in1_features == 0:
             raise ConfigError(f"Bilinear: in1_features must be positive, got {in1_features}")
         self.in1_features = in1_features

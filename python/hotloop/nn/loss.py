@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hotloop.nn import functional as F
+from hotloop.nn.functional.arguments import NonNegative, Order, Positive, Power, Probability
 from hotloop.nn.functional.deprecated import with_deprecated
 from hotloop.nn.functional.reductions import check_reduction
 from hotloop.nn.module import Module
@@ -110,7 +111,7 @@ class SmoothL1Loss(_Loss):
         self,
         *,
         reduction: str = "mean",
-        beta: float = 1.0,
+        beta: NonNegative = 1.0,
     ) -> None:
         super().__init__(reduction=reduction)
         self.beta = beta
@@ -135,7 +136,7 @@ class HuberLoss(_Loss):
     The formula: :func:`hotloop.nn.functional.huber_loss`.
     """
 
-    def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
+    def __init__(self, reduction: str = "mean", delta: Positive = 1.0) -> None:
         super().__init__(reduction=reduction)
         self.delta = delta
 
@@ -171,7 +172,7 @@ class CrossEntropyLoss(_WeightedLoss):
         *,
         ignore_index: int = -100,
         reduction: str = "mean",
-        label_smoothing: float = 0.0,
+        label_smoothing: Probability = 0.0,
     ) -> None:
         super().__init__(weight, reduction=reduction)
         self.ignore_index = ignore_index
@@ -487,7 +488,7 @@ class MultiMarginLoss(_WeightedLoss):
 
     def __init__(
         self,
-        p: int = 1,
+        p: Power = 1,
         margin: float = 1.0,
         weight: Any = None,
         *,
@@ -526,9 +527,9 @@ class TripletMarginLoss(_Loss):
 
     def __init__(
         self,
-        margin: float = 1.0,
-        p: float = 2.0,
-        eps: float = 1e-6,
+        margin: Positive = 1.0,
+        p: Order = 2.0,
+        eps: NonNegative = 1e-6,
         swap: bool = False,
         *,
         reduction: str = "mean",
@@ -570,7 +571,7 @@ class TripletMarginWithDistanceLoss(_Loss):
         self,
         *,
         distance_function: Callable[[Any, Any], Any] | None = None,
-        margin: float = 1.0,
+        margin: Positive = 1.0,
         swap: bool = False,
         reduction: str = "mean",
     ) -> None:
@@ -615,7 +616,7 @@ class PoissonNLLLoss(_Loss):
         log_input: bool = True,
         full: bool = False,
         *,
-        eps: float = 1e-8,
+        eps: NonNegative = 1e-8,
         reduction: str = "mean",
     ) -> None:
         super().__init__(reduction=reduction)
@@ -649,7 +650,9 @@ class GaussianNLLLoss(_Loss):
     The formula: :func:`hotloop.nn.functional.gaussian_nll_loss`.
     """
 
-    def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
+    def __init__(
+        self, *, full: bool = False, eps: NonNegative = 1e-6, reduction: str = "mean"
+    ) -> None:
         super().__init__(reduction=reduction)
         self.full = full
         self.eps = eps

@@ -19,8 +19,9 @@ from hotloop.errors import ConfigError, HotloopError, TraceError
 from hotloop.graph import dtypes
 from hotloop.graph import trace as tracing
 from hotloop.graph.symbolic import Tensor
-from hotloop.nn.calling import bind, explain, locate
+from hotloop.nn.calling import bind, explain, kind_of, locate
 from hotloop.nn.edits import Registry, next_edit
+from hotloop.nn.functional.arguments import Checked
 from hotloop.nn.holders import Holders
 from hotloop.nn.parameter import Buffer, Parameter, Variable
 from hotloop.nn.placement import is_place, reachable
@@ -33,7 +34,7 @@ __all__ = ["Module"]
 M = TypeVar("M", bound="Module")
 
 
-class Module(Refused):
+class Module(Checked, Refused):
     """Base class of all layers and models.
 
     A subclass makes its layers in ``__init__`` (after ``super().__init__()``) and says in
@@ -249,9 +250,7 @@ class Module(Refused):
         """
         self._check_name(name, getattr(self, "_modules", {}), "module")
         if module is not None and not isinstance(module, Module):
-            raise ConfigError(
-                f"module {name}: must be an nn.Module or None, got {type(module).__name__}"
-            )
+            raise ConfigError(f"module {name}: must be an nn.Module or None, got {kind_of(module)}")
         self._adopt(name, module)
 
     def register_module(self, name: str, module: Module | None) -> None:
@@ -680,9 +679,9 @@ class Module(Refused):
         Raises
         ------
         ShapeError
-            If a value has another shape; all such keys are listed.
+            If a value has another shape.
         ConfigError
-            With ``strict``, if keys are missing or unexpected; all are listed.
+            With ``strict``, if keys are missing or unexpected; if a value is no array of numbers.
         BusyError
             While the model is being trained, which would overwrite what is loaded.
         """

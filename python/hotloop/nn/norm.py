@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
-from hotloop.base.scalars import plain
-from hotloop.errors import ShapeError
+from hotloop.base.messages import warn
+from hotloop.errors import ModelWarning, ShapeError
 from hotloop.nn import functional as F
-from hotloop.nn.linear import check_sizes
+from hotloop.nn.functional.arguments import NonNegative, Shape, Size
 from hotloop.nn.module import Module
 from hotloop.nn.parameter import Buffer, Parameter
 from hotloop.nn.recipes import Constant
@@ -25,6 +24,7 @@ class ChannelNorm(Module):
     """
 
     shapes: ClassVar[tuple[str, ...]]  # of inputs, behind (N, C
+    needs_channels: ClassVar[bool] = True  # also where no value has one number for each
 
     weight: Parameter | None
     bias: Parameter | None
@@ -35,15 +35,13 @@ class ChannelNorm(Module):
     def _set_up(
         self,
         num_features: int | None,
-        eps: float,
+        eps: NonNegative,
         momentum: float | None,
         affine: bool,
         track_running_stats: bool,
         bias: bool,
     ) -> None:
-        self.num_features = 0
-        if num_features is not None:
-            (self.num_features,) = check_sizes(type(self).__name__, num_features=num_features)
+        self.num_features = 0 if num_features is None else num_features
         self.eps = eps
         self.momentum = momentum
         self.affine = affine
@@ -70,7 +68,17 @@ class ChannelNorm(Module):
         n_dims = {2 + shape.count(",") for shape in self.shapes}
         n_dims |= {n - 1 for n in n_dims} if without_batch else set()
         channels = -max(shape.count(",") for shape in self.shapes) - 1 if without_batch else 1
-        if input.ndim not in n_dims or input.shape[channels] != self.num_features:
+        fits = input.ndim in n_dims
+        if fits and input.shape[channels] != self.num_features:
+            fits = self.weight is None and self.running_mean is None and not self.needs_channels
+            if fits:
+                warn(
+                    f"{type(self).__name__}: the input has {input.shape[channels]} channels and "
+                    f"num_features is {self.num_features}, which is not used without affine and "
+                    "track_running_stats",
+                    ModelWarning,
+                )
+        if not fits:
             shapes = " or ".join(f"(N, {self.num_features}{shape})" for shape in self.shapes)
             raise ShapeError(f"input must be {shapes}, got input of shape {tuple(input.shape)}")
 
@@ -118,8 +126,8 @@ class BatchNorm(ChannelNorm):
 
     def __init__(
         self,
-        num_features: int,
-        eps: float = 1e-5,
+        num_features: Size,
+        eps: NonNegative = 1e-5,
         momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
@@ -133,12 +141,12 @@ class BatchNorm(ChannelNorm):
 
     def forward(self, input: Any) -> Any:
         self._check_input(input)
-        momentum: Any = self.momentum
+        momentum: Any = 0.0 if self.momentum is None else self.momentum  # None: it is counted
         updates = self.training and self.track_running_stats
         if updates and self.num_batches_tracked is not None:
             count = self.num_batches_tracked + 1
             self.num_batches_tracked.assign(count)
-            if momentum is None:
+            if self.momentum is None:
                 momentum = 1.0 / count.float()
         return F.batch_norm(
             input,
@@ -252,10 +260,8 @@ class BatchNorm3d(BatchNorm):
     shapes = (", D, H, W",)
 
 
-def _trailing(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
-    given = plain(normalized_shape)
-    shape = (given,) if isinstance(given, int) else tuple(given)
-    return check_sizes("normalized_shape", **{f"dim {i}": size for i, size in enumerate(shape)})
+def _trailing(normalized_shape: Shape) -> tuple[int, ...]:
+    return (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
 
 
 class LayerNorm(Module):
@@ -284,8 +290,8 @@ class LayerNorm(Module):
 
     def __init__(
         self,
-        normalized_shape: int | Sequence[int],
-        eps: float = 1e-5,
+        normalized_shape: Shape,
+        eps: NonNegative = 1e-5,
         elementwise_affine: bool = True,
         bias: bool = True,
         device: Any = None,
@@ -336,8 +342,8 @@ class RMSNorm(Module):
 
     def __init__(
         self,
-        normalized_shape: int | Sequence[int],
-        eps: float | None = None,
+        normalized_shape: Shape,
+        eps: NonNegative | None = None,
         elementwise_affine: bool = True,
         device: Any = None,
         dtype: Any = None,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import operator
 import threading
 import weakref
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from hotloop.base.scalars import plain
-from hotloop.errors import BusyError, ConfigError, ShapeError, TraceError
+from hotloop.errors import BusyError, ConfigError, OutOfMemoryError, ShapeError, TraceError
 from hotloop.graph import dtypes, seeds
 from hotloop.graph import trace as tracing
 from hotloop.graph.build import lift, to_array
@@ -234,6 +235,11 @@ class Variable(Tensor):
 
     def attach(self, owner: Module, name: str) -> None:
         """Notes a module that holds it; the first one that still does gives the name."""
+        if self._dims is not None and math.prod(self._dims) >= 2**60:  # of 8 bytes
+            raise ConfigError(
+                f"{type(owner).__name__}: the size of {name} in bytes must fit 63 bits, got shape "
+                f"{self._dims}"
+            )
         self._holders.add(owner, name)
 
     @property
@@ -306,8 +312,14 @@ class Variable(Tensor):
         self._follow_name()
         if self._value is None:
             self._drawn_by = name, by = self.qualified_name, seeds.seed_or(seed)
-            drawn = self._recipe.draw(self.shape, by, f"init.{name}")
-            self._value = frozen(np.ascontiguousarray(drawn, str(self._kind)).reshape(self.shape))
+            try:
+                drawn = self._recipe.draw(self.shape, by, f"init.{name}")
+                drawn = np.ascontiguousarray(drawn, str(self._kind)).reshape(self.shape)
+            except MemoryError:
+                raise OutOfMemoryError(
+                    f"{self._title()}: there must be memory for its values, got shape {self.shape}"
+                ) from None
+            self._value = frozen(drawn)
         return self._value
 
     def follow_seed(self, seed: int | None) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from hotloop.nn import functional as F
-from hotloop.nn.functional.windows import Sizes
+from hotloop.nn.functional.arguments import Divisor
+from hotloop.nn.functional.windows import Pads, Sizes
 from hotloop.nn.module import Module
 
 __all__ = [
@@ -24,7 +25,7 @@ class _MaxPool(Module):
         self,
         kernel_size: Sizes,
         stride: Sizes | None = None,
-        padding: Sizes = 0,
+        padding: Pads = 0,
         dilation: Sizes = 1,
         return_indices: bool = False,
         ceil_mode: bool = False,
@@ -166,11 +167,13 @@ class AvgPool1d(Module):
     ``(N, C, L)`` in, or one without N; ``(N, C, L')`` out, sizes as of F.max_pool1d.
     """
 
+    n_dims = 1
+
     def __init__(
         self,
         kernel_size: Sizes,
         stride: Sizes | None = None,
-        padding: Sizes = 0,
+        padding: Pads = 0,
         ceil_mode: bool = False,
         count_include_pad: bool = True,
     ) -> None:
@@ -218,14 +221,16 @@ class AvgPool2d(Module):
     ``(N, C, H, W)`` in, or one without N; ``(N, C, H', W')`` out, sizes as of F.max_pool2d.
     """
 
+    n_dims = 2
+
     def __init__(
         self,
         kernel_size: Sizes,
         stride: Sizes | None = None,
-        padding: Sizes = 0,
+        padding: Pads = 0,
         ceil_mode: bool = False,
         count_include_pad: bool = True,
-        divisor_override: int | None = None,
+        divisor_override: Divisor | None = None,
     ) -> None:
         super().__init__()
         self.kernel_size = kernel_size
@@ -268,14 +273,16 @@ class AvgPool3d(Module):
     ``(N, C, D, H, W)`` in, or one without N; ``(N, C, D', H', W')`` out, sizes as of F.max_pool3d.
     """
 
+    n_dims = 3
+
     def __init__(
         self,
         kernel_size: Sizes,
         stride: Sizes | None = None,
-        padding: Sizes = 0,
+        padding: Pads = 0,
         ceil_mode: bool = False,
         count_include_pad: bool = True,
-        divisor_override: int | None = None,
+        divisor_override: Divisor | None = None,
     ) -> None:
         super().__init__()
         self.kernel_size = kernel_size

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from hotloop.base.scalars import plain
 from hotloop.errors import ConfigError, ShapeError
 from hotloop.nn import functional as F
+from hotloop.nn.functional.arguments import NonNegative, Order, Real
 from hotloop.nn.module import Module
 
 __all__ = [
@@ -85,9 +85,6 @@ class Unflatten(Module):
 
     def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:
         super().__init__()
-        dim = plain(dim)
-        if not isinstance(dim, int):
-            raise ConfigError(f"Unflatten: dim must be an integer, got {dim!r}")
         self.dim = dim
         self.unflattened_size = tuple(unflattened_size)
 
@@ -113,7 +110,7 @@ class CosineSimilarity(Module):
     Two tensors whose shapes broadcast in, the common shape without the dim out.
     """
 
-    def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
+    def __init__(self, dim: int = 1, eps: NonNegative = 1e-8) -> None:
         super().__init__()
         self.dim = dim
         self.eps = eps
@@ -139,7 +136,7 @@ class PairwiseDistance(Module):
     ``(N, D)`` and ``(N, D)`` in, ``(N,)`` out.
     """
 
-    def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> None:
+    def __init__(self, p: Order = 2.0, eps: NonNegative = 1e-6, keepdim: bool = False) -> None:
         super().__init__()
         self.norm = p
         self.eps = eps
@@ -158,14 +155,14 @@ class _Pad(Module):
     n_dims: ClassVar[int]
     mode: ClassVar[str] = "constant"
 
-    def __init__(self, padding: int | Sequence[int], value: float = 0.0) -> None:
+    def __init__(self, padding: int | Sequence[int], value: Real = 0.0) -> None:
         super().__init__()
         n = 2 * self.n_dims
-        padding = plain(padding)
         self.padding = (padding,) * n if isinstance(padding, int) else tuple(padding)
         if len(self.padding) != n:
             raise ConfigError(
-                f"{type(self).__name__}: padding must be one number or {n}, got {padding}"
+                f"{type(self).__name__}: padding must be one number or {n}, before and after for "
+                f"each dim, the last dim first, got {padding}"
             )
         self.value = value
 
@@ -182,7 +179,7 @@ class _Pad(Module):
 
 
 class _ConstantPad(_Pad):
-    def __init__(self, padding: int | Sequence[int], value: float) -> None:
+    def __init__(self, padding: int | Sequence[int], value: Real) -> None:
         super().__init__(padding, value)
 
     def extra_repr(self) -> str:

@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from hotloop.base.scalars import plain
 from hotloop.errors import ConfigError, ShapeError
 from hotloop.graph.build import lift
 from hotloop.nn import functional as F
-from hotloop.nn.linear import check_sizes
+from hotloop.nn.functional.arguments import Order, Size
 from hotloop.nn.module import Module
 from hotloop.nn.parameter import Parameter, to_host
 from hotloop.nn.recipes import Array, Normal
@@ -66,11 +65,11 @@ class Embedding(Module):
 
     def __init__(
         self,
-        num_embeddings: int,
-        embedding_dim: int,
+        num_embeddings: Size,
+        embedding_dim: Size,
         padding_idx: int | None = None,
         max_norm: float | None = None,
-        norm_type: float = 2.0,
+        norm_type: Order = 2.0,
         scale_grad_by_freq: bool = False,
         sparse: bool = False,
         _weight: Any = None,
@@ -79,10 +78,6 @@ class Embedding(Module):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        num_embeddings, embedding_dim = check_sizes(
-            "Embedding", num_embeddings=num_embeddings, embedding_dim=embedding_dim
-        )
-        padding_idx = plain(padding_idx)
         for name, given, default in (
             ("max_norm", max_norm, None),
             ("scale_grad_by_freq", scale_grad_by_freq, False),

@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 from hotloop.errors import ConfigError
 from hotloop.nn import functional as F
-from hotloop.nn.functional.windows import Sizes, per_dim
+from hotloop.nn.functional.arguments import Order
+from hotloop.nn.functional.windows import Pads, Sizes, per_dim
 from hotloop.nn.module import Module
 
 __all__ = [
@@ -78,7 +79,7 @@ class _LPPool(Module):
 
     def __init__(
         self,
-        norm_type: float,
+        norm_type: Order,
         kernel_size: Sizes,
         stride: Sizes | None = None,
         ceil_mode: bool = False,
@@ -105,7 +106,7 @@ class _MaxUnpool(Module):
 
     n_dims: ClassVar[int]
 
-    def __init__(self, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0) -> None:
+    def __init__(self, kernel_size: Sizes, stride: Sizes | None = None, padding: Pads = 0) -> None:
         super().__init__()
         name, n = type(self).__name__, self.n_dims
         self.kernel_size = per_dim(name, "kernel_size", kernel_size, n, 1)

@@ -10,11 +10,15 @@ from hotloop.base.patterns import CONSTANT_PREFIX
 from hotloop.base.suggest import did_you_mean
 from hotloop.errors import ConfigError, ShapeError
 from hotloop.nn.parameter import Variable, to_host
+from hotloop.nn.recipes import Array
 
 if TYPE_CHECKING:
     from hotloop.nn.module import Module
 
-__all__ = ["IncompatibleKeys", "load_state", "state_items"]
+__all__ = ["IncompatibleKeys", "load_state", "prefix_of", "state_items", "without_prefix"]
+
+
+_SHOWN = 5  # names of each kind that an error lists
 
 
 class IncompatibleKeys(NamedTuple):
@@ -41,9 +45,7 @@ def load_state(
 ) -> IncompatibleKeys:
     """``Module.load_state_dict``: all values or, on an error, none."""
     _check_state(state_dict)
-    if strip_prefix:
-        state_dict = {str(k).removeprefix(strip_prefix): v for k, v in state_dict.items()}
-    state_dict = dict(state_dict)
+    state_dict = without_prefix(state_dict, strip_prefix)
     for path, module in model.named_modules(remove_duplicate=False):
         module.before_load(state_dict, f"{path}." if path else "")
     own = dict(state_items(model))
@@ -53,22 +55,25 @@ def load_state(
         for key in state_dict
         if key not in own and not str(key).startswith(CONSTANT_PREFIX)  # of hl.save's files
     ]
-    values = {key: to_host(state_dict[key]) for key in own if key in state_dict}
+    values = {key: _value_of(key, state_dict[key]) for key in own if key in state_dict}
     wrong = [
         f"{key} must be {own[key].shape}, got {value.shape}"
         for key, value in values.items()
         if not own[key].is_lazy and own[key].shape != value.shape
     ]
-    faults = [f"shapes differ: {'; '.join(wrong)}"] if wrong else []
+    faults = [f"shapes differ: {_some(wrong, '; ')}"] if wrong else []
     if strict and missing:
-        faults.append(f"missing keys: {', '.join(missing)}")
+        faults.append(f"missing keys: {_some(missing)}")
     if strict and unexpected:
-        names = [f"{key}{did_you_mean(key, missing)}" for key in unexpected]
-        faults.append(f"unexpected keys: {', '.join(names)}")
+        # Among many names that are all others the nearest one means nothing.
+        is_typo = len(unexpected) <= _SHOWN
+        names = [key + (did_you_mean(key, missing) if is_typo else "") for key in unexpected]
+        faults.append(f"unexpected keys: {_some(names)}")
     if faults:
-        prefix = _prefix_of(unexpected, missing)
-        if prefix:
-            faults[-1] += f"; they begin with {prefix!r}: write strip_prefix={prefix!r}"
+        if prefix := prefix_of(unexpected, missing):
+            faults.insert(0, f"names that begin with {prefix!r}: write strip_prefix={prefix!r}")
+        elif strict and unexpected and len(missing) == len(own):
+            faults.insert(0, "names of which none is this model's: it is another model's")
         text = f"load_state_dict: the state must fit {type(model).__name__}, got "
         raise (ShapeError if wrong else ConfigError)(text + "; ".join(faults))
     for key in values:
@@ -80,7 +85,58 @@ def load_state(
     return IncompatibleKeys(missing, unexpected)
 
 
-def _prefix_of(unexpected: Sequence[str], missing: Sequence[str]) -> str:
+def without_prefix(state: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """A state's values by their names without what these begin with.
+
+    Parameters
+    ----------
+    state : mapping of str to array
+        The values by their names.
+    prefix : str
+        What is taken from the names that begin with it.
+
+    Returns
+    -------
+    dict of str to array
+        A new one.
+
+    Raises
+    ------
+    ConfigError
+        If two values get one name.
+    """
+    found: dict[str, Any] = {}
+    names: dict[str, str] = {}
+    for key, value in state.items():
+        name = str(key).removeprefix(prefix)
+        if name in found:
+            raise ConfigError(
+                f"strip_prefix: names must differ without {prefix!r}, got {names[name]!r} and "
+                f"{key!r}; delete one of them from the state"
+            )
+        found[name], names[name] = value, str(key)
+    return found
+
+
+def _value_of(key: str, value: Any) -> Array:
+    try:
+        return to_host(value)
+    except ConfigError:
+        kind = getattr(value, "dtype", None)
+        given = type(value).__name__ if kind is None else f"dtype {kind}"
+        raise ConfigError(
+            f"load_state_dict: {key} must be an array of numbers, got {given}"
+        ) from None
+
+
+def _some(names: Sequence[str], between: str = ", ") -> str:
+    """The first few, and how many more there are."""
+    more = len(names) - _SHOWN
+    listed = between.join(names[:_SHOWN])
+    return f"{listed} and {more} more of {len(names)}" if more > 0 else listed
+
+
+def prefix_of(unexpected: Sequence[str], missing: Sequence[str]) -> str:
     """What all unexpected keys begin with and missing ones lack; empty: there is no such prefix."""
     first = next((k for k in unexpected if any(k.endswith(f".{m}") for m in missing)), "")
     name = max((m for m in missing if first.endswith(f".{m}")), key=len, default="")

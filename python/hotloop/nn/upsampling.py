@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hotloop.nn import functional as F
+from hotloop.nn.functional.arguments import Count, Interpolation
 from hotloop.nn.module import Module
 
 __all__ = [
@@ -39,7 +40,7 @@ class Upsample(Module):
         self,
         size: int | Sequence[int] | None = None,
         scale_factor: float | Sequence[float] | None = None,
-        mode: str = "nearest",
+        mode: Interpolation = "nearest",
         align_corners: bool | None = None,
         recompute_scale_factor: bool | None = None,
     ) -> None:
@@ -123,7 +124,7 @@ class PixelShuffle(Module):
     ``(..., C r², H, W)`` in, ``(..., C, H r, W r)`` out.
     """
 
-    def __init__(self, upscale_factor: int) -> None:
+    def __init__(self, upscale_factor: Count) -> None:
         super().__init__()
         self.upscale_factor = upscale_factor
 
@@ -147,7 +148,7 @@ class PixelUnshuffle(Module):
     ``(..., C, H r, W r)`` in, ``(..., C r², H, W)`` out.
     """
 
-    def __init__(self, downscale_factor: int) -> None:
+    def __init__(self, downscale_factor: Count) -> None:
         super().__init__()
         self.downscale_factor = downscale_factor
 
@@ -171,7 +172,7 @@ class ChannelShuffle(Module):
     ``(N, C, ...)`` in, the same out.
     """
 
-    def __init__(self, groups: int) -> None:
+    def __init__(self, groups: Count) -> None:
         super().__init__()
         self.groups = groups
 

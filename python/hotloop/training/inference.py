@@ -108,10 +108,8 @@ class Predictor:
             resolve_lazy(model, shapes, lambda *given: call_model(model, unflatten(given, spec)))
             self._edit, self._version = latest_edit(), _version_of(model)
             self._fitted = fitted_of(model)
-            warn_of_untrained_norms("predict", model)
             self._runtime = Runtime(model, open_placement(wanted))
             self._placement = wanted
-        self._runtime.upload()
         return self._runtime
 
     def _is_stale(self, model: Module) -> bool:
@@ -140,8 +138,11 @@ class Predictor:
         numbers = tuple(runtime.last_numbers().items())  # constants of the plan
         key = (shapes, repr(spec), path, numbers)
         planned = self._plans.get(key)
-        if planned is None:
-            planned = self._plans[key] = _plan(runtime, inputs, spec, path)
+        if planned is not None:
+            runtime.upload()
+        else:
+            planned = _plan(runtime, inputs, spec, path, is_first=not self._plans)
+            self._plans[key] = planned
             while len(self._plans) > _MAX_PLANS:
                 runtime.drop(self._plans.popitem(last=False)[1].plan)
         self._plans.move_to_end(key)
@@ -151,7 +152,10 @@ class Predictor:
         return unflatten([planned.plan.output(i) for i in range(planned.n_outputs)], planned.spec)
 
 
-def _plan(runtime: Runtime, inputs: list[Array], spec: Any, path: str | None) -> _Planned:
+def _plan(
+    runtime: Runtime, inputs: list[Array], spec: Any, path: str | None, *, is_first: bool
+) -> _Planned:
+    """Shapes are checked by the trace, before the values of the model are drawn and copied."""
     described = [(str(a.dtype), a.shape) for a in inputs]
 
     def build(trace: Trace) -> tuple[Any, bool]:
@@ -159,6 +163,9 @@ def _plan(runtime: Runtime, inputs: list[Array], spec: Any, path: str | None) ->
         return out_spec, trace.reads_mode
 
     graph, (out_spec, reads_mode) = runtime.trace(build, training=False)
+    if is_first:
+        warn_of_untrained_norms("predict", runtime.model)
+    runtime.upload()
     plan = runtime.plan(graph)
     runtime.tune(plan)
     return _Planned(plan, out_spec, len(graph.outputs()), reads_mode)

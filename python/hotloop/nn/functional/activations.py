@@ -13,9 +13,16 @@ from hotloop.errors import ConfigError, ShapeError
 from hotloop.graph import elementary, pointwise, reduction
 from hotloop.graph.build import Operand, add_node, axis_of, lift, lift_float
 from hotloop.graph.creation import uniform_bits
-from hotloop.graph.eager import make_eager
 from hotloop.graph.pointwise import where
 from hotloop.graph.symbolic import Tensor
+from hotloop.nn.functional.arguments import (
+    Approximation,
+    NonNegative,
+    NonZero,
+    Positive,
+    Real,
+    make_functions,
+)
 
 __all__ = [
     "celu", "elu", "gelu", "glu", "gumbel_softmax", "hardshrink", "hardsigmoid", "hardswish",
@@ -29,7 +36,7 @@ SELU_ALPHA = 1.6732632423543772848170429916717
 SELU_SCALE = 1.0507009873554804934193349852946
 
 
-def gelu(input: Operand, approximate: str = "none") -> Tensor:
+def gelu(input: Operand, approximate: Approximation = "none") -> Tensor:
     """Gaussian error linear unit, ``x · Φ(x)`` (Hendrycks and Gimpel 2016).
 
     Parameters
@@ -97,7 +104,7 @@ def mish(input: Operand, inplace: bool = False) -> Tensor:
     return x * elementary.tanh(add_node("softplus", x))
 
 
-def softplus(input: Operand, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+def softplus(input: Operand, beta: NonZero = 1.0, threshold: Real = 20.0) -> Tensor:
     """``log(1 + e**(beta·x)) / beta``.
 
     Parameters
@@ -171,7 +178,7 @@ def tanhshrink(input: Operand) -> Tensor:
 
 
 def hardtanh(
-    input: Operand, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
+    input: Operand, min_val: Real = -1.0, max_val: Real = 1.0, inplace: bool = False
 ) -> Tensor:
     """x limited to ``[min_val, max_val]``; gradient 0 at the ends.
 
@@ -328,6 +335,17 @@ def prelu(input: Operand, weight: Operand) -> Tensor:
     return where(x > 0, x, x * slope)
 
 
+def check_slopes(what: str, lower: float, upper: float) -> None:
+    """Refuses a range of slopes without any.
+
+    Raises
+    ------
+    ConfigError
+    """
+    if lower > upper:
+        raise ConfigError(f"{what}: lower must not exceed upper, got {lower} and {upper}")
+
+
 def rrelu(
     input: Operand,
     lower: float = 1.0 / 8,
@@ -352,7 +370,13 @@ def rrelu(
     -------
     Tensor
         The same shape.
+
+    Raises
+    ------
+    ConfigError
+        If lower is above upper.
     """
+    check_slopes("rrelu", lower, upper)
     x = lift_float(input, "rrelu")
     if not training:
         return leaky_relu(x, (lower + upper) / 2)
@@ -386,7 +410,7 @@ def elu(input: Operand, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     return where(x > 0, x, elementary.expm1(_negative(x)) * alpha)
 
 
-def celu(input: Operand, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+def celu(input: Operand, alpha: NonZero = 1.0, inplace: bool = False) -> Tensor:
     """x where positive, else ``alpha · (e**(x / alpha) - 1)`` (Barron 2017).
 
     Parameters
@@ -408,8 +432,6 @@ def celu(input: Operand, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     ConfigError
         If alpha is 0.
     """
-    if alpha == 0:
-        raise ConfigError("celu: alpha must not be 0, got 0")
     x = lift_float(input, "celu")
     return where(x > 0, x, elementary.expm1(_negative(x) / alpha) * alpha)
 
@@ -433,7 +455,7 @@ def selu(input: Operand, inplace: bool = False) -> Tensor:
     return elu(input, SELU_ALPHA) * SELU_SCALE
 
 
-def softshrink(input: Operand, lambd: float = 0.5) -> Tensor:
+def softshrink(input: Operand, lambd: NonNegative = 0.5) -> Tensor:
     """x moved towards 0 by ``lambd``, 0 within it.
 
     Parameters
@@ -453,8 +475,6 @@ def softshrink(input: Operand, lambd: float = 0.5) -> Tensor:
     ConfigError
         If lambd is negative.
     """
-    if lambd < 0:
-        raise ConfigError(f"softshrink: lambd must not be negative, got {lambd}")
     x = lift_float(input, "softshrink")
     return where(x > lambd, x - lambd, where(x < -lambd, x + lambd, x * 0.0))
 
@@ -478,7 +498,7 @@ def hardshrink(input: Operand, lambd: float = 0.5) -> Tensor:
     return where((x >= -lambd) & (x <= lambd), 0.0, x)
 
 
-def threshold(input: Operand, threshold: float, value: float, inplace: bool = False) -> Tensor:
+def threshold(input: Operand, threshold: Real, value: Real, inplace: bool = False) -> Tensor:
     """x where above ``threshold``, else ``value``.
 
     Parameters
@@ -608,7 +628,7 @@ def log_softmax(
 
 
 def gumbel_softmax(
-    logits: Operand, tau: float = 1.0, hard: bool = False, eps: float = 1e-10, dim: int = -1
+    logits: Operand, tau: Positive = 1.0, hard: bool = False, eps: float = 1e-10, dim: int = -1
 ) -> Tensor:
     """A sample near one-hot, differentiable (Jang et al. 2017); new noise in each step.
 
@@ -641,4 +661,4 @@ def gumbel_softmax(
     return one + (soft - soft.detach())
 
 
-make_eager(globals(), __all__)
+make_functions(globals(), __all__)

@@ -14,9 +14,9 @@ from hotloop.graph.build import (
     lift_float,
     not_integers,
 )
-from hotloop.graph.eager import make_eager
 from hotloop.graph.pointwise import where
 from hotloop.graph.symbolic import Tensor
+from hotloop.nn.functional.arguments import Power, Probability, make_functions
 from hotloop.nn.functional.deprecated import with_deprecated
 from hotloop.nn.functional.reductions import check_reduction, reduced, same_shape
 
@@ -81,7 +81,7 @@ def cross_entropy(
     *,
     ignore_index: int = -100,
     reduction: str = "mean",
-    label_smoothing: float = 0.0,
+    label_smoothing: Probability = 0.0,
 ) -> Tensor:
     """Cross-entropy of logits, ``-log softmax(x)[target]``.
 
@@ -115,10 +115,6 @@ def cross_entropy(
     check_reduction("cross_entropy", reduction)
     x, y = lift_float(input, "cross_entropy"), lift(target, what="cross_entropy")
     w = _check_weight("cross_entropy", x, weight)
-    if not 0.0 <= label_smoothing <= 1.0:
-        raise ConfigError(
-            f"cross_entropy: label_smoothing must lie in [0, 1], got {label_smoothing}"
-        )
     if y.dtype.is_floating_point and y.shape == x.shape:
         return _soft_cross_entropy(x, y, w, reduction, label_smoothing)
     shape = _check_classes("cross_entropy", x, y)
@@ -135,7 +131,7 @@ def cross_entropy(
 
 
 def _soft_cross_entropy(
-    x: Tensor, y: Tensor, w: Tensor | None, reduction: str, label_smoothing: float
+    x: Tensor, y: Tensor, w: Tensor | None, reduction: str, label_smoothing: Probability
 ) -> Tensor:
     axis = _class_axis(x)
     if label_smoothing:
@@ -365,7 +361,7 @@ def _rows_of_classes(what: str, input: Operand) -> tuple[Tensor, bool]:
 def multi_margin_loss(
     input: Operand,
     target: Operand,
-    p: int = 1,
+    p: Power = 1,
     margin: float = 1.0,
     weight: Operand | None = None,
     *,
@@ -401,8 +397,6 @@ def multi_margin_loss(
         If the shapes do not fit.
     """
     check_reduction("multi_margin_loss", reduction)
-    if p not in (1, 2):
-        raise ConfigError(f"multi_margin_loss: p must be 1 or 2, got {p}")
     x, single = _rows_of_classes("multi_margin_loss", input)
     y = lift(target, what="multi_margin_loss")
     y = y.reshape(1) if single and y.ndim == 0 else y
@@ -467,4 +461,4 @@ def multilabel_margin_loss(
     return reduced(per.reshape(()) if single else per, reduction)
 
 
-make_eager(globals(), __all__)
+make_functions(globals(), __all__)

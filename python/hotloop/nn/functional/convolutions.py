@@ -5,9 +5,10 @@ from __future__ import annotations
 from hotloop.errors import ConfigError, ShapeError
 from hotloop.graph import views
 from hotloop.graph.build import Operand, add_node, cast, lift, lift_float
-from hotloop.graph.eager import make_eager
 from hotloop.graph.value import Tensor
+from hotloop.nn.functional.arguments import Count, make_functions
 from hotloop.nn.functional.windows import (
+    Pads,
     Sizes,
     check_channels,
     give_images,
@@ -22,7 +23,7 @@ __all__ = [
 
 
 def _weights(
-    what: str, n: int, weight: Operand, bias: Operand | None, groups: int
+    what: str, n: int, weight: Operand, bias: Operand | None, groups: Count
 ) -> tuple[Tensor, Tensor | None, int]:
     """Weight and bias as tensors of one dtype, and the groups."""
     w = lift(weight, what=what)
@@ -45,7 +46,7 @@ def _check_bias(what: str, bias: Tensor | None, channels: int) -> None:
 
 def _paddings(
     what: str,
-    padding: Sizes | str,
+    padding: Pads | str,
     kernel: tuple[int, ...],
     stride: tuple[int, ...],
     dilation: tuple[int, ...],
@@ -73,14 +74,15 @@ def _conv(
     weight: Operand,
     bias: Operand | None,
     stride: Sizes,
-    padding: Sizes | str,
+    padding: Pads | str,
     dilation: Sizes,
-    groups: int,
+    groups: Count,
 ) -> Tensor:
     what = f"conv{n}d"
     w, b, g = _weights(what, n, weight, bias, groups)
     x, without_batch = lift_images(input, what, n)
-    check_channels(what, x, w.shape[1] * g, f"{w.shape[1]} of the weight in {g} groups")
+    parts = f"{w.shape[1]} of the weight in {g} groups"
+    check_channels(what, x, w.shape[1] * g, parts, without_batch)
     _check_bias(what, b, w.shape[0])
     kernel = w.shape[2:]
     strides = per_dim(what, "stride", stride, n, 1)
@@ -105,9 +107,9 @@ def conv1d(
     weight: Operand,
     bias: Operand | None = None,
     stride: Sizes = 1,
-    padding: Sizes | str = 0,
+    padding: Pads | str = 0,
     dilation: Sizes = 1,
-    groups: int = 1,
+    groups: Count = 1,
 ) -> Tensor:
     """Convolution (cross-correlation) over one spatial dim.
 
@@ -148,9 +150,9 @@ def conv2d(
     weight: Operand,
     bias: Operand | None = None,
     stride: Sizes = 1,
-    padding: Sizes | str = 0,
+    padding: Pads | str = 0,
     dilation: Sizes = 1,
-    groups: int = 1,
+    groups: Count = 1,
 ) -> Tensor:
     """Convolution (cross-correlation) over two spatial dims.
 
@@ -191,9 +193,9 @@ def conv3d(
     weight: Operand,
     bias: Operand | None = None,
     stride: Sizes = 1,
-    padding: Sizes | str = 0,
+    padding: Pads | str = 0,
     dilation: Sizes = 1,
-    groups: int = 1,
+    groups: Count = 1,
 ) -> Tensor:
     """Convolution (cross-correlation) over three spatial dims.
 
@@ -235,15 +237,15 @@ def _conv_transpose(
     weight: Operand,
     bias: Operand | None,
     stride: Sizes,
-    padding: Sizes,
-    output_padding: Sizes,
-    groups: int,
+    padding: Pads,
+    output_padding: Pads,
+    groups: Count,
     dilation: Sizes,
 ) -> Tensor:
     what = f"conv_transpose{n}d"
     w, b, g = _weights(what, n, weight, bias, groups)
     y, without_batch = lift_images(input, what, n)
-    check_channels(what, y, w.shape[0], "the weight's first dim")
+    check_channels(what, y, w.shape[0], "the weight's first dim", without_batch)
     channels = w.shape[1] * g
     _check_bias(what, b, channels)
     kernel = w.shape[2:]
@@ -319,9 +321,9 @@ def conv_transpose1d(
     weight: Operand,
     bias: Operand | None = None,
     stride: Sizes = 1,
-    padding: Sizes = 0,
-    output_padding: Sizes = 0,
-    groups: int = 1,
+    padding: Pads = 0,
+    output_padding: Pads = 0,
+    groups: Count = 1,
     dilation: Sizes = 1,
 ) -> Tensor:
     """The gradient of conv1d for its input: each element of the input spreads the kernel.
@@ -367,9 +369,9 @@ def conv_transpose2d(
     weight: Operand,
     bias: Operand | None = None,
     stride: Sizes = 1,
-    padding: Sizes = 0,
-    output_padding: Sizes = 0,
-    groups: int = 1,
+    padding: Pads = 0,
+    output_padding: Pads = 0,
+    groups: Count = 1,
     dilation: Sizes = 1,
 ) -> Tensor:
     """The gradient of conv2d for its input: each element of the input spreads the kernel.
@@ -416,9 +418,9 @@ def conv_transpose3d(
     weight: Operand,
     bias: Operand | None = None,
     stride: Sizes = 1,
-    padding: Sizes = 0,
-    output_padding: Sizes = 0,
-    groups: int = 1,
+    padding: Pads = 0,
+    output_padding: Pads = 0,
+    groups: Count = 1,
     dilation: Sizes = 1,
 ) -> Tensor:
     """The gradient of conv3d for its input: each element of the input spreads the kernel.
@@ -459,4 +461,4 @@ def conv_transpose3d(
     )
 
 
-make_eager(globals(), __all__)
+make_functions(globals(), __all__)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from hotloop.graph import pointwise, reduction, views
 from hotloop.graph.build import Operand, lift_float, unify
-from hotloop.graph.eager import make_eager
 from hotloop.graph.symbolic import Tensor
+from hotloop.nn.functional.arguments import NonNegative, Order, make_functions
 
 __all__ = ["cosine_similarity", "normalize", "pairwise_distance"]
 
 
-def normalize(input: Operand, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
+def normalize(input: Operand, p: Order = 2.0, dim: int = 1, eps: NonNegative = 1e-12) -> Tensor:
     """``x / max(‖x‖_p, eps)`` along a dim.
 
     Parameters
@@ -33,7 +33,7 @@ def normalize(input: Operand, p: float = 2.0, dim: int = 1, eps: float = 1e-12) 
     return x / pointwise.clamp(reduction.norm(x, p, dim, keepdim=True), min=eps)
 
 
-def cosine_similarity(x1: Operand, x2: Operand, dim: int = 1, eps: float = 1e-8) -> Tensor:
+def cosine_similarity(x1: Operand, x2: Operand, dim: int = 1, eps: NonNegative = 1e-8) -> Tensor:
     """``x1 · x2 / (max(‖x1‖, eps) · max(‖x2‖, eps))`` along a dim.
 
     Parameters
@@ -55,7 +55,7 @@ def cosine_similarity(x1: Operand, x2: Operand, dim: int = 1, eps: float = 1e-8)
 
 
 def pairwise_distance(
-    x1: Operand, x2: Operand, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
+    x1: Operand, x2: Operand, p: Order = 2.0, eps: NonNegative = 1e-6, keepdim: bool = False
 ) -> Tensor:
     """``‖x1 - x2 + eps‖_p`` over the last dim.
 
@@ -79,4 +79,4 @@ def pairwise_distance(
     return reduction.norm(a - b + eps, p, -1, keepdim)
 
 
-make_eager(globals(), __all__)
+make_functions(globals(), __all__)

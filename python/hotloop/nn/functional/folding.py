@@ -7,15 +7,15 @@ import math
 from hotloop.errors import ShapeError
 from hotloop.graph import views
 from hotloop.graph.build import Operand, add_node
-from hotloop.graph.eager import make_eager
 from hotloop.graph.value import Tensor
-from hotloop.nn.functional.windows import Sizes, give_images, lift_images, per_dim
+from hotloop.nn.functional.arguments import make_functions
+from hotloop.nn.functional.windows import Pads, Sizes, give_images, lift_images, per_dim
 
 __all__ = ["fold", "unfold"]
 
 
 def _sizes(
-    what: str, kernel_size: Sizes, dilation: Sizes, padding: Sizes, stride: Sizes
+    what: str, kernel_size: Sizes, dilation: Sizes, padding: Pads, stride: Sizes
 ) -> dict[str, tuple[int, ...]]:
     pads = per_dim(what, "padding", padding, 2, 0)
     return {
@@ -34,7 +34,7 @@ def _counts(size: tuple[int, ...], sizes: dict[str, tuple[int, ...]]) -> tuple[i
 
 
 def unfold(
-    input: Operand, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0, stride: Sizes = 1
+    input: Operand, kernel_size: Sizes, dilation: Sizes = 1, padding: Pads = 0, stride: Sizes = 1
 ) -> Tensor:
     """The windows of an image, a column each (im2col).
 
@@ -86,7 +86,7 @@ def fold(
     output_size: Sizes,
     kernel_size: Sizes,
     dilation: Sizes = 1,
-    padding: Sizes = 0,
+    padding: Pads = 0,
     stride: Sizes = 1,
 ) -> Tensor:
     """The image whose windows are given, a column each; where they overlap their sum (col2im).
@@ -133,4 +133,4 @@ def fold(
     return give_images(y, without_batch)
 
 
-make_eager(globals(), __all__)
+make_functions(globals(), __all__)

@@ -13,8 +13,8 @@ from hotloop.graph import comparison, indexing, pointwise, views
 from hotloop.graph.build import Operand, cast, lift, lift_float
 from hotloop.graph.contraction import matmul
 from hotloop.graph.dtypes import int64
-from hotloop.graph.eager import make_eager
 from hotloop.graph.value import Tensor
+from hotloop.nn.functional.arguments import make_functions
 from hotloop.nn.functional.windows import sizes_of
 
 __all__ = ["affine_grid", "grid_sample"]
@@ -199,4 +199,4 @@ def grid_sample(
     return views.permute(y, (0, n + 1, *range(1, n + 1)))
 
 
-make_eager(globals(), __all__)
+make_functions(globals(), __all__)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from hotloop.base.scalars import plain
 from hotloop.errors import ConfigError, ShapeError
 from hotloop.graph import pointwise, reduction, views
 from hotloop.graph.build import Operand, cast, lift, lift_float
 from hotloop.graph.dtypes import float32
-from hotloop.graph.eager import make_eager
 from hotloop.graph.value import Tensor
+from hotloop.nn.functional.arguments import Count, NonNegative, make_functions
 from hotloop.nn.functional.bands import apply_band
-from hotloop.nn.functional.windows import per_dim
 
 __all__ = ["group_norm", "instance_norm", "local_response_norm"]
 
@@ -65,10 +63,10 @@ def _in_float32(x: Tensor) -> Tensor:
 
 def group_norm(
     input: Operand,
-    num_groups: int,
+    num_groups: Count,
     weight: Operand | None = None,
     bias: Operand | None = None,
-    eps: float = 1e-5,
+    eps: NonNegative = 1e-5,
 ) -> Tensor:
     """``(x - mean) / sqrt(var + eps) · weight + bias`` per group of channels (Wu and He 2018).
 
@@ -98,7 +96,7 @@ def group_norm(
     x = lift_float(input, "group_norm")
     if x.ndim < 2:
         raise ShapeError(f"group_norm: input must be (N, C, ...), got shape {x.shape}")
-    (groups,) = per_dim("group_norm", "num_groups", num_groups, 1, 1)
+    groups = num_groups
     if x.shape[1] % groups or 0 in x.shape[1:]:
         raise ShapeError(
             f"group_norm: num_groups must divide the {x.shape[1]} channels of input of shape "
@@ -117,7 +115,7 @@ def instance_norm(
     bias: Operand | None = None,
     use_input_stats: bool = True,
     momentum: float = 0.1,
-    eps: float = 1e-5,
+    eps: NonNegative = 1e-5,
 ) -> Tensor:
     """``(x - mean) / sqrt(var + eps) · weight + bias`` per sample and channel.
 
@@ -192,7 +190,7 @@ def instance_norm(
 
 
 def local_response_norm(
-    input: Operand, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+    input: Operand, size: Count, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Tensor:
     """``x / (k + alpha / size · sum of x² of neighbouring channels) ** beta``.
 
@@ -226,14 +224,10 @@ def local_response_norm(
         raise ShapeError(
             f"local_response_norm: input must be (N, C, ...), at least 3 dims, got {x.shape}"
         )
-    (n,) = per_dim("local_response_norm", "size", size, 1, 1)
-    for name, number in (("alpha", alpha), ("beta", beta), ("k", k)):
-        if not isinstance(plain(number), int | float):
-            raise ConfigError(f"local_response_norm: {name} must be a number, got {number!r}")
-    channels = x.shape[1]
+    n, channels = size, x.shape[1]
     ranges = [(max(c - n // 2, 0), min(c + (n + 1) // 2, channels)) for c in range(channels)]
     band = [dict.fromkeys(range(first, end), float(alpha) / n) for first, end in ranges]
     return x / (apply_band(x * x, 1, band) + k) ** beta
 
 
-make_eager(globals(), __all__)
+make_functions(globals(), __all__)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hotloop.errors import ConfigError, ShapeError, TraceError
 from hotloop.graph import contraction, dtypes, pointwise
 from hotloop.graph.build import Operand, add_node, cast, lift, lift_float, not_integers
-from hotloop.graph.eager import make_eager
 from hotloop.graph.symbolic import Tensor
+from hotloop.nn.functional.arguments import Order, make_functions
 
 __all__ = ["bilinear", "embedding", "linear"]
 
@@ -93,7 +93,7 @@ def embedding(
     weight: Operand,
     padding_idx: int | None = None,
     max_norm: float | None = None,
-    norm_type: float = 2.0,
+    norm_type: Order = 2.0,
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Tensor:
@@ -148,4 +148,4 @@ def embedding(
     return pointwise.where(padded, rows.detach(), rows)
 
 
-make_eager(globals(), __all__)
+make_functions(globals(), __all__)

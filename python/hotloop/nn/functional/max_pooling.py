@@ -13,10 +13,10 @@ from hotloop.errors import ConfigError, ShapeError
 from hotloop.graph import creation, indexing, reduction, views
 from hotloop.graph.build import Operand, cast, lift
 from hotloop.graph.dtypes import int64
-from hotloop.graph.eager import make_eager
 from hotloop.graph.value import Tensor
-from hotloop.nn.functional.pooling import adaptive_sizes, pool_largest
-from hotloop.nn.functional.windows import Sizes, give_images, lift_images, per_dim, sizes_of
+from hotloop.nn.functional.arguments import make_functions
+from hotloop.nn.functional.pooling import adaptive_sizes, largest_at, pool_largest
+from hotloop.nn.functional.windows import Pads, Sizes, give_images, lift_images, per_dim, sizes_of
 
 __all__ = [
     "adaptive_max_pool1d", "adaptive_max_pool1d_with_indices", "adaptive_max_pool2d",
@@ -39,32 +39,23 @@ def _give(y: Tensor, index: Tensor, without_batch: bool, with_indices: bool) -> 
 
 def _adaptive(n: int, input: Operand, output_size: Sizing, with_indices: bool) -> Pooled:
     what = f"adaptive_max_pool{n}d"
-    x, without_batch = lift_images(input, what, n)
+    x, without_batch = lift_images(input, what, n, chooses=True)
     sizes = adaptive_sizes(what, x, n, output_size)
     lengths = x.shape[2:]
     if all(length % size == 0 for length, size in zip(lengths, sizes)):
         kernel = tuple(length // size for length, size in zip(lengths, sizes))
         y, index = pool_largest(n, input, kernel, kernel, 0, 1, False, with_indices)
         return y if index is None else (y, index)
-    places = np.zeros((1, 1), np.int64)  # by window: the elements that it has
+    elements = []
     for length, size in zip(lengths, sizes):
         begin = np.arange(size) * length // size
         end = -(-(np.arange(size) + 1) * length // size)
         # Shorter windows repeat their last element, which changes neither the largest nor where
         # the first of equal ones is.
         own = np.minimum(begin[:, None] + np.arange(max(end - begin)), end[:, None] - 1)
-        both = places[:, None, :, None] * length + own[None, :, None, :]
-        places = both.reshape(len(places) * size, -1)
-    flat = views.reshape(x, (*x.shape[:2], math.prod(lengths)))
-    table = lift(places.ravel(), what=what)
-    windows = views.reshape(indexing.index_select(flat, 2, table), (*x.shape[:2], *places.shape))
-    first = lift(np.arange(len(places), dtype=np.int64) * places.shape[1], what=what)
-    chosen = reduction.argmax(windows, 3) + first
-    index = indexing.index_select(table, 0, views.reshape(chosen, (chosen.numel(),)))
-    index = views.reshape(index, chosen.shape)
-    shape = (*x.shape[:2], *sizes)
-    y = views.reshape(indexing.gather(flat, 2, index), shape)
-    return _give(y, views.reshape(index, shape), without_batch, with_indices)
+        elements.append(own.astype(np.int64))
+    y, index = largest_at(what, x, elements)
+    return _give(y, index, without_batch, with_indices)
 
 
 def adaptive_max_pool1d(
@@ -275,7 +266,7 @@ def _fractional(
     samples: Any,
 ) -> Pooled:
     what = f"fractional_max_pool{n}d"
-    x, without_batch = lift_images(input, what, n)
+    x, without_batch = lift_images(input, what, n, chooses=True)
     kernel = per_dim(what, "kernel_size", kernel_size, n, 1)
     sizes = _output_size(what, x, n, plain(output_size), plain(output_ratio))
     lengths = x.shape[2:]
@@ -466,11 +457,11 @@ def _unpool(
     indices: Operand,
     kernel_size: Sizes,
     stride: Sizes | None,
-    padding: Sizes,
+    padding: Pads,
     output_size: Sequence[int] | None,
 ) -> Tensor:
     what = f"max_unpool{n}d"
-    x, without_batch = lift_images(input, what, n)
+    x, without_batch = lift_images(input, what, n, chooses=True)
     at = lift(indices, what=what)
     kernel = per_dim(what, "kernel_size", kernel_size, n, 1)
     steps = kernel if stride is None else per_dim(what, "stride", stride, n, 1)
@@ -504,7 +495,7 @@ def max_unpool1d(
     indices: Operand,
     kernel_size: Sizes,
     stride: Sizes | None = None,
-    padding: Sizes = 0,
+    padding: Pads = 0,
     output_size: Sequence[int] | None = None,
 ) -> Tensor:
     """What max pooling gave at the places where it was found, and 0 elsewhere.
@@ -542,7 +533,7 @@ def max_unpool2d(
     indices: Operand,
     kernel_size: Sizes,
     stride: Sizes | None = None,
-    padding: Sizes = 0,
+    padding: Pads = 0,
     output_size: Sequence[int] | None = None,
 ) -> Tensor:
     """What max pooling gave at the places where it was found, and 0 elsewhere.
@@ -572,7 +563,7 @@ def max_unpool3d(
     indices: Operand,
     kernel_size: Sizes,
     stride: Sizes | None = None,
-    padding: Sizes = 0,
+    padding: Pads = 0,
     output_size: Sequence[int] | None = None,
 ) -> Tensor:
     """What max pooling gave at the places where it was found, and 0 elsewhere.
@@ -597,4 +588,4 @@ def max_unpool3d(
     return _unpool(3, input, indices, kernel_size, stride, padding, output_size)
 
 
-make_eager(globals(), __all__)
+make_functions(globals(), __all__)

@@ -9,23 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from hotloop.errors import ConfigError, ShapeError
+from hotloop.errors import ShapeError
 from hotloop.graph import pointwise
 from hotloop.graph.build import Operand, cast, lift_float
 from hotloop.graph.creation import drawn
-from hotloop.graph.eager import make_eager
 from hotloop.graph.symbolic import Tensor
 from hotloop.graph.views import reshape
+from hotloop.nn.functional.arguments import Probability, make_functions
 
 __all__ = [
     "alpha_dropout", "drop_path", "dropout", "dropout1d", "dropout2d", "dropout3d",
     "feature_alpha_dropout",
 ]  # fmt: skip
-
-
-def _check_p(p: float, what: str) -> None:
-    if not 0.0 <= p <= 1.0:
-        raise ConfigError(f"{what}: p must lie in [0, 1], got {p}")
 
 
 def _mask(shape: Sequence[int], p: float, kind: str) -> Tensor:
@@ -40,7 +35,9 @@ def _without_numbers(x: Tensor, p: float, training: bool) -> Tensor | None:
     return x * 0.0 if p == 1.0 else None
 
 
-def dropout(input: Operand, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+def dropout(
+    input: Operand, p: Probability = 0.5, training: bool = True, inplace: bool = False
+) -> Tensor:
     """In training: each element 0 with probability p, else times ``1 / (1 - p)``.
 
     Parameters
@@ -69,7 +66,6 @@ def dropout(input: Operand, p: float = 0.5, training: bool = True, inplace: bool
     Srivastava et al. 2014. The mask is a function of seed, step, sample and element: the same
     at any number of threads and in any micro-batch.
     """
-    _check_p(p, "dropout")
     x = lift_float(input, "dropout")
     known = _without_numbers(x, p, training)
     if known is not None:
@@ -78,7 +74,7 @@ def dropout(input: Operand, p: float = 0.5, training: bool = True, inplace: bool
 
 
 def dropout1d(
-    input: Operand, p: float = 0.5, training: bool = True, inplace: bool = False
+    input: Operand, p: Probability = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
     """In training: whole channels 0 with probability p, else times ``1 / (1 - p)``.
 
@@ -109,7 +105,7 @@ def dropout1d(
 
 
 def dropout2d(
-    input: Operand, p: float = 0.5, training: bool = True, inplace: bool = False
+    input: Operand, p: Probability = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
     """In training: whole channels 0 with probability p, else times ``1 / (1 - p)``.
 
@@ -141,7 +137,7 @@ def dropout2d(
 
 
 def dropout3d(
-    input: Operand, p: float = 0.5, training: bool = True, inplace: bool = False
+    input: Operand, p: Probability = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
     """In training: whole channels 0 with probability p, else times ``1 / (1 - p)``.
 
@@ -176,7 +172,6 @@ def _dropout_channels(
     what: str, input: Operand, p: float, training: bool, shapes: dict[int, str]
 ) -> Tensor:
     """``shapes``: what the input may be, by its number of dims."""
-    _check_p(p, what)
     x = lift_float(input, what)
     if x.ndim not in shapes:
         raise ShapeError(
@@ -193,7 +188,7 @@ def _dropout_channels(
 
 
 def alpha_dropout(
-    input: Operand, p: float = 0.5, training: bool = False, inplace: bool = False
+    input: Operand, p: Probability = 0.5, training: bool = False, inplace: bool = False
 ) -> Tensor:
     """Dropout that keeps SELU's mean and variance (Klambauer et al. 2017).
 
@@ -223,7 +218,7 @@ def alpha_dropout(
 
 
 def feature_alpha_dropout(
-    input: Operand, p: float = 0.5, training: bool = False, inplace: bool = False
+    input: Operand, p: Probability = 0.5, training: bool = False, inplace: bool = False
 ) -> Tensor:
     """Alpha dropout of whole channels: SELU's mean and variance stay (Klambauer et al. 2017).
 
@@ -260,7 +255,6 @@ def feature_alpha_dropout(
 def _alpha_dropout(
     what: str, x: Tensor, drawn_shape: Sequence[int], p: float, training: bool
 ) -> Tensor:
-    _check_p(p, what)
     known = _without_numbers(x, p, training)
     if known is not None:
         return known
@@ -272,7 +266,7 @@ def _alpha_dropout(
 
 
 def drop_path(
-    input: Operand, drop_prob: float = 0.0, training: bool = False, scale_by_keep: bool = True
+    input: Operand, drop_prob: Probability = 0.0, training: bool = False, scale_by_keep: bool = True
 ) -> Tensor:
     """In training: whole samples 0 with a probability (stochastic depth, Huang et al. 2016).
 
@@ -299,7 +293,6 @@ def drop_path(
     ShapeError
         If the input has no dims.
     """
-    _check_p(drop_prob, "drop_path")
     x = lift_float(input, "drop_path")
     if x.ndim < 1:
         raise ShapeError("drop_path: input must be (N, ...), got a scalar")
@@ -310,4 +303,4 @@ def drop_path(
     return x * cast(mask if scale_by_keep else mask > 0, x.dtype)
 
 
-make_eager(globals(), __all__)
+make_functions(globals(), __all__)

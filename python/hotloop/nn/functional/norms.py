@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from hotloop.base.scalars import plain
 from hotloop.errors import ConfigError, ShapeError
 from hotloop.graph import pointwise, reduction
 from hotloop.graph.build import Operand, add_node, add_nodes, cast, lift, lift_float
 from hotloop.graph.creation import full
 from hotloop.graph.dtypes import float32
-from hotloop.graph.eager import make_eager
+from hotloop.nn.functional.arguments import NonNegative, Shape, make_functions
 
 if TYPE_CHECKING:
     from hotloop.graph.dtypes import DType
@@ -31,8 +29,8 @@ def batch_norm(
     weight: Operand | None = None,
     bias: Operand | None = None,
     training: bool = False,
-    momentum: Any = 0.1,
-    eps: float = 1e-5,
+    momentum: float = 0.1,
+    eps: NonNegative = 1e-5,
 ) -> Tensor:
     """``(x - mean) / sqrt(var + eps) · weight + bias`` per channel (Ioffe and Szegedy 2015).
 
@@ -123,17 +121,16 @@ def _check_trailing(x: Tensor, shape: tuple[int, ...], what: str) -> None:
         )
 
 
-def _as_shape(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
-    given = plain(normalized_shape)
-    return (given,) if isinstance(given, int) else tuple(given)
+def _as_shape(normalized_shape: Shape) -> tuple[int, ...]:
+    return (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
 
 
 def layer_norm(
     input: Operand,
-    normalized_shape: int | Sequence[int],
+    normalized_shape: Shape,
     weight: Operand | None = None,
     bias: Operand | None = None,
-    eps: float = 1e-5,
+    eps: NonNegative = 1e-5,
 ) -> Tensor:
     """``(x - mean) / sqrt(var + eps) · weight + bias`` over the last dims (Ba et al. 2016).
 
@@ -173,9 +170,9 @@ def layer_norm(
 
 def rms_norm(
     input: Operand,
-    normalized_shape: int | Sequence[int],
+    normalized_shape: Shape,
     weight: Operand | None = None,
-    eps: float | None = None,
+    eps: NonNegative | None = None,
 ) -> Tensor:
     """``x / sqrt(mean(x²) + eps) · weight`` over the last dims (Zhang and Sennrich 2019).
 
@@ -209,4 +206,4 @@ def rms_norm(
     return y if weight is None else y * weight
 
 
-make_eager(globals(), __all__)
+make_functions(globals(), __all__)

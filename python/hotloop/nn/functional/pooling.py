@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from hotloop.base.scalars import plain
 from hotloop.errors import ConfigError, ShapeError
-from hotloop.graph import pointwise
-from hotloop.graph.build import Operand, add_node
-from hotloop.graph.eager import make_eager
+from hotloop.graph import indexing, pointwise, reduction, views
+from hotloop.graph.build import Operand, add_node, lift
 from hotloop.graph.value import Tensor
 from hotloop.nn.functional import activations
+from hotloop.nn.functional.arguments import Divisor, Order, make_functions
 from hotloop.nn.functional.bands import MAX_SIZE, apply_band
-from hotloop.nn.functional.windows import Sizes, give_images, lift_images, per_dim
+from hotloop.nn.functional.windows import Pads, Sizes, give_images, lift_images, per_dim
 
 __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "avg_pool1d",
@@ -21,6 +25,8 @@ __all__ = [
     "max_pool1d_with_indices", "max_pool2d", "max_pool2d_with_indices", "max_pool3d",
     "max_pool3d_with_indices",
 ]  # fmt: skip
+
+Places: TypeAlias = npt.NDArray[np.int64]
 
 
 def _count(size: int, k: int, s: int, p: int, d: int, ceil_mode: bool) -> int:
@@ -36,7 +42,7 @@ def _windows(
     n: int,
     kernel_size: Sizes,
     stride: Sizes | None,
-    padding: Sizes,
+    padding: Pads,
     dilation: Sizes,
     ceil_mode: bool,
 ) -> tuple[list[tuple[int, ...]], tuple[int, ...]]:
@@ -62,22 +68,58 @@ def _windows(
     return [kernel, steps, pads, dilations], counts
 
 
+def _elements(size: int, count: int, k: int, s: int, p: int, d: int) -> Places:
+    """The elements of each window along a dim, (windows, taps). In place of those that lie in the
+    padding the nearest one of the window stands."""
+    begin = np.arange(count, dtype=np.int64)[:, None] * s - p
+    first = np.maximum(-(begin // d), 0)  # the first tap that lies inside
+    last = (size - 1 - begin) // d
+    return begin + d * np.clip(np.arange(k), first, last)
+
+
+def largest_at(what: str, x: Tensor, elements: Sequence[Places]) -> tuple[Tensor, Tensor]:
+    """The largest of each window of x (N, C, ...), and its place among a channel's elements.
+
+    ``elements`` has for each spatial dim those of every window, (windows, taps).
+    """
+    lengths = x.shape[2:]
+    places = np.zeros((1, 1), np.int64)  # by window: the elements that it has
+    for length, own in zip(lengths, elements):
+        both = places[:, None, :, None] * length + own[None, :, None, :]
+        places = both.reshape(len(places) * len(own), -1)
+    flat = views.reshape(x, (*x.shape[:2], math.prod(lengths)))
+    table = lift(places.ravel(), what=what)
+    windows = views.reshape(indexing.index_select(flat, 2, table), (*x.shape[:2], *places.shape))
+    first = lift(np.arange(len(places), dtype=np.int64) * places.shape[1], what=what)
+    chosen = reduction.argmax(windows, 3) + first
+    index = indexing.index_select(table, 0, views.reshape(chosen, (chosen.numel(),)))
+    index = views.reshape(index, chosen.shape)
+    shape = (*x.shape[:2], *(len(own) for own in elements))
+    y = views.reshape(indexing.gather(flat, 2, index), shape)
+    return y, views.reshape(index, shape)
+
+
 def pool_largest(
     n: int,
     input: Operand,
     kernel_size: Sizes,
     stride: Sizes | None,
-    padding: Sizes,
+    padding: Pads,
     dilation: Sizes,
     ceil_mode: bool,
     with_indices: bool,
 ) -> tuple[Tensor, Tensor | None]:
     """Max pooling over n spatial dims; also where the largest are, or None."""
     what = f"max_pool{n}d"
-    x, without_batch = lift_images(input, what, n)
+    x, without_batch = lift_images(input, what, n, chooses=True)
     (kernel, steps, pads, dilations), counts = _windows(
         what, x, n, kernel_size, stride, padding, dilation, ceil_mode
     )
+    if not x.dtype.is_floating_point:
+        own = [_elements(*one) for one in zip(x.shape[2:], counts, kernel, steps, pads, dilations)]
+        y, index = largest_at(what, x, own)
+        index = give_images(index, without_batch)
+        return give_images(y, without_batch), index if with_indices else None
     lists = zip(x.shape[2:], counts, kernel, steps, pads, dilations)
     after = [max((c - 1) * s + d * (k - 1) + 1 - size - p, 0) for size, c, k, s, p, d in lists]
     attrs = {
@@ -107,10 +149,10 @@ def _avg_pool(
     input: Operand,
     kernel_size: Sizes,
     stride: Sizes | None,
-    padding: Sizes,
+    padding: Pads,
     ceil_mode: bool,
     count_include_pad: bool,
-    divisor_override: int | None,
+    divisor_override: Divisor | None,
 ) -> Tensor:
     what = f"avg_pool{n}d"
     x, without_batch = lift_images(input, what, n)
@@ -118,8 +160,6 @@ def _avg_pool(
         what, x, n, kernel_size, stride, padding, 1, ceil_mode
     )
     is_sum = divisor_override is not None
-    if is_sum and not plain(divisor_override):
-        raise ConfigError(f"{what}: divisor_override must not be 0")
     for d in range(n):
         band = _mean_band(
             x.shape[2 + d], kernel[d], steps[d], pads[d], counts[d], count_include_pad, is_sum
@@ -179,7 +219,7 @@ def max_pool1d(
     input: Operand,
     kernel_size: Sizes,
     stride: Sizes | None = None,
-    padding: Sizes = 0,
+    padding: Pads = 0,
     dilation: Sizes = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
@@ -206,8 +246,8 @@ def max_pool1d(
     Returns
     -------
     Tensor or (Tensor, Tensor)
-        A number for each window; with return_indices also its place among the spatial elements of
-        its channel, int64.
+        A number for each window, of the input's dtype, integers too; with return_indices also its
+        place among the spatial elements of its channel, int64.
 
     Raises
     ------
@@ -226,7 +266,7 @@ def max_pool1d_with_indices(
     input: Operand,
     kernel_size: Sizes,
     stride: Sizes | None = None,
-    padding: Sizes = 0,
+    padding: Pads = 0,
     dilation: Sizes = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
@@ -261,7 +301,7 @@ def avg_pool1d(
     input: Operand,
     kernel_size: Sizes,
     stride: Sizes | None = None,
-    padding: Sizes = 0,
+    padding: Pads = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Tensor:
@@ -327,7 +367,7 @@ def max_pool2d(
     input: Operand,
     kernel_size: Sizes,
     stride: Sizes | None = None,
-    padding: Sizes = 0,
+    padding: Pads = 0,
     dilation: Sizes = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
@@ -374,7 +414,7 @@ def max_pool2d_with_indices(
     input: Operand,
     kernel_size: Sizes,
     stride: Sizes | None = None,
-    padding: Sizes = 0,
+    padding: Pads = 0,
     dilation: Sizes = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
@@ -409,10 +449,10 @@ def avg_pool2d(
     input: Operand,
     kernel_size: Sizes,
     stride: Sizes | None = None,
-    padding: Sizes = 0,
+    padding: Pads = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
-    divisor_override: int | None = None,
+    divisor_override: Divisor | None = None,
 ) -> Tensor:
     """The mean of each window over two spatial dims.
 
@@ -480,7 +520,7 @@ def max_pool3d(
     input: Operand,
     kernel_size: Sizes,
     stride: Sizes | None = None,
-    padding: Sizes = 0,
+    padding: Pads = 0,
     dilation: Sizes = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
@@ -527,7 +567,7 @@ def max_pool3d_with_indices(
     input: Operand,
     kernel_size: Sizes,
     stride: Sizes | None = None,
-    padding: Sizes = 0,
+    padding: Pads = 0,
     dilation: Sizes = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
@@ -562,10 +602,10 @@ def avg_pool3d(
     input: Operand,
     kernel_size: Sizes,
     stride: Sizes | None = None,
-    padding: Sizes = 0,
+    padding: Pads = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
-    divisor_override: int | None = None,
+    divisor_override: Divisor | None = None,
 ) -> Tensor:
     """The mean of each window over three spatial dims.
 
@@ -632,7 +672,7 @@ def adaptive_avg_pool3d(input: Operand, output_size: int | Sequence[int | None] 
 def _lp_pool(
     n: int,
     input: Operand,
-    norm_type: float,
+    norm_type: Order,
     kernel_size: Sizes,
     stride: Sizes | None,
     ceil_mode: bool,
@@ -657,7 +697,7 @@ def _lp_pool(
 
 def lp_pool1d(
     input: Operand,
-    norm_type: float,
+    norm_type: Order,
     kernel_size: Sizes,
     stride: Sizes | None = None,
     ceil_mode: bool = False,
@@ -699,7 +739,7 @@ def lp_pool1d(
 
 def lp_pool2d(
     input: Operand,
-    norm_type: float,
+    norm_type: Order,
     kernel_size: Sizes,
     stride: Sizes | None = None,
     ceil_mode: bool = False,
@@ -741,7 +781,7 @@ def lp_pool2d(
 
 def lp_pool3d(
     input: Operand,
-    norm_type: float,
+    norm_type: Order,
     kernel_size: Sizes,
     stride: Sizes | None = None,
     ceil_mode: bool = False,
@@ -781,4 +821,4 @@ def lp_pool3d(
     return _lp_pool(3, input, norm_type, kernel_size, stride, ceil_mode)
 
 
-make_eager(globals(), __all__)
+make_functions(globals(), __all__)

@@ -9,10 +9,10 @@ import numpy as np
 
 from hotloop.base.scalars import plain
 from hotloop.errors import ConfigError, ShapeError
-from hotloop.graph import views
+from hotloop.graph import indexing, views
 from hotloop.graph.build import Operand, lift, lift_float
-from hotloop.graph.eager import make_eager
 from hotloop.graph.value import Tensor
+from hotloop.nn.functional.arguments import Count, Interpolation, make_functions
 from hotloop.nn.functional.bands import MAX_SIZE, apply_band
 from hotloop.nn.functional.pooling import adaptive_mean
 
@@ -23,7 +23,6 @@ __all__ = [
 
 Row = dict[int, float]
 _DIMS = {"linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3}
-_MODES = ("nearest", "nearest-exact", "linear", "bilinear", "bicubic", "trilinear", "area")
 
 
 def _add(row: Row, at: int, size: int, weight: float) -> None:
@@ -88,8 +87,11 @@ def _list(name: str, value: object, n: int) -> list[float]:
     given = plain(value)
     values = list(given) if isinstance(given, Sequence) else [given] * n
     if len(values) != n or not all(isinstance(v, int | float) and 0 < v < math.inf for v in values):
+        several = f" or {n} of them" if n > 1 else ""
         raise ConfigError(
-            f"interpolate: {name} must be a number above 0 or {n} of them, got {value!r}"
+            f"interpolate: {name} must be a number above 0{several} for an input of {n + 2} dims "
+            f"(N, C, ...), got {value!r}"
+            + ("; of one image write x[None]" if len(values) == n + 1 else "")
         )
     return values
 
@@ -100,7 +102,10 @@ def _find_sizes(
     """The result's spatial dims, and by dim the factor that sets the places, if one does."""
     n = x.ndim - 2
     if (size is None) == (scale_factor is None):
-        raise ConfigError("interpolate: either size or scale_factor must be given")
+        given = "neither" if size is None else "both"
+        raise ConfigError(
+            f"interpolate: size or scale_factor must be given, one of them, got {given}"
+        )
     if size is not None:
         if recompute:
             raise ConfigError("interpolate: recompute_scale_factor needs scale_factor, got size")
@@ -119,14 +124,12 @@ def _find_sizes(
 
 
 def _check_mode(x: Tensor, mode: str, align_corners: bool | None, antialias: bool) -> None:
-    if mode not in _MODES:
-        raise ConfigError(f"interpolate: mode must be one of {', '.join(_MODES)}, got {mode!r}")
     if x.ndim not in (3, 4, 5) or _DIMS.get(mode, x.ndim - 2) != x.ndim - 2:
         n = _DIMS.get(mode)
         dims = f"{n + 2} dims" if n else "3 to 5 dims"
         raise ShapeError(
             f"interpolate: the input of mode {mode!r} must have {dims} (N, C, ...), got shape "
-            f"{x.shape}"
+            f"{x.shape}" + ("; of one image write x[None]" if n and x.ndim == n + 1 else "")
         )
     if align_corners is not None and mode not in _DIMS:
         raise ConfigError(f"interpolate: align_corners is of no use to mode {mode!r}")
@@ -138,7 +141,7 @@ def interpolate(
     input: Operand,
     size: int | Sequence[int] | None = None,
     scale_factor: float | Sequence[float] | None = None,
-    mode: str = "nearest",
+    mode: Interpolation = "nearest",
     align_corners: bool | None = None,
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
@@ -148,7 +151,8 @@ def interpolate(
     Parameters
     ----------
     input : Tensor
-        ``(N, C, L)``, ``(N, C, H, W)`` or ``(N, C, D, H, W)``, floating.
+        ``(N, C, L)``, ``(N, C, H, W)`` or ``(N, C, D, H, W)``. Integers and bools keep their
+        dtype in the modes "nearest" and "nearest-exact" and become float32 in the others.
     size : int or sequence of int, optional
         The spatial dims of the result.
     scale_factor : float or sequence of float, optional
@@ -175,7 +179,9 @@ def interpolate(
     ShapeError
         If the input's dims are not the mode's, or nothing is left.
     """
-    x = lift_float(input, "interpolate")
+    x = lift(input, what="interpolate")
+    if not mode.startswith("nearest"):
+        x = lift_float(x, "interpolate")
     _check_mode(x, mode, align_corners, antialias)
     sizes, factors = _find_sizes(x, size, scale_factor, recompute_scale_factor)
     if max(sizes) > MAX_SIZE:
@@ -195,6 +201,10 @@ def interpolate(
             continue
         if mode.startswith("nearest"):
             rows = _nearest_rows(length, n, scale, mode == "nearest-exact")
+            if not x.dtype.is_floating_point:  # a sum in float32 would round large ones
+                chosen = np.asarray([next(iter(row)) for row in rows], np.int64)
+                x = indexing.index_select(x, 2 + d, lift(chosen, what="interpolate"))
+                continue
         elif antialias:
             rows = _antialias_rows(length, n, scale, cubic)
         else:
@@ -207,7 +217,7 @@ def upsample(
     input: Operand,
     size: int | Sequence[int] | None = None,
     scale_factor: float | Sequence[float] | None = None,
-    mode: str = "nearest",
+    mode: Interpolation = "nearest",
     align_corners: bool | None = None,
 ) -> Tensor:
     """As interpolate, the older name.
@@ -287,7 +297,7 @@ def _factor(what: str, value: int) -> int:
     return factor
 
 
-def pixel_shuffle(input: Operand, upscale_factor: int) -> Tensor:
+def pixel_shuffle(input: Operand, upscale_factor: Count) -> Tensor:
     """Channels as pixels: r * r of them become r rows of r (Shi et al. 2016).
 
     Parameters
@@ -321,7 +331,7 @@ def pixel_shuffle(input: Operand, upscale_factor: int) -> Tensor:
     return views.reshape(views.permute(parts, order), (*lead, c // (r * r), h * r, w * r))
 
 
-def pixel_unshuffle(input: Operand, downscale_factor: int) -> Tensor:
+def pixel_unshuffle(input: Operand, downscale_factor: Count) -> Tensor:
     """Pixels as channels, the reverse of pixel_shuffle.
 
     Parameters
@@ -356,7 +366,7 @@ def pixel_unshuffle(input: Operand, downscale_factor: int) -> Tensor:
     return views.reshape(views.permute(parts, order), (*lead, c * r * r, h // r, w // r))
 
 
-def channel_shuffle(input: Operand, groups: int) -> Tensor:
+def channel_shuffle(input: Operand, groups: Count) -> Tensor:
     """Channels of g groups in turn: one of each, then the next (Zhang et al. 2018).
 
     Parameters
@@ -388,7 +398,7 @@ def channel_shuffle(input: Operand, groups: int) -> Tensor:
     return views.reshape(parts, x.shape)
 
 
-def native_channel_shuffle(input: Operand, groups: int) -> Tensor:
+def native_channel_shuffle(input: Operand, groups: Count) -> Tensor:
     """channel_shuffle under torch's other name.
 
     Parameters
@@ -409,4 +419,4 @@ def native_channel_shuffle(input: Operand, groups: int) -> Tensor:
     return channel_shuffle(input, groups)
 
 
-make_eager(globals(), __all__)
+make_functions(globals(), __all__)

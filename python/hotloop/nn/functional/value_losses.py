@@ -9,9 +9,9 @@ from hotloop.errors import ConfigError, ShapeError
 from hotloop.graph import elementary, pointwise
 from hotloop.graph import reduction as reducing
 from hotloop.graph.build import Operand, is_number, lift, lift_float, unify
-from hotloop.graph.eager import make_eager
 from hotloop.graph.pointwise import clamp, where
 from hotloop.graph.symbolic import Tensor
+from hotloop.nn.functional.arguments import NonNegative, Order, Positive, make_functions
 from hotloop.nn.functional.deprecated import with_deprecated
 from hotloop.nn.functional.distances import pairwise_distance
 from hotloop.nn.functional.reductions import check_reduction, reduced, same_shape
@@ -107,7 +107,7 @@ def smooth_l1_loss(
     target: Operand,
     *,
     reduction: str = "mean",
-    beta: float = 1.0,
+    beta: NonNegative = 1.0,
 ) -> Tensor:
     """``(x - y)² / (2 beta)`` within beta of 0, ``|x - y| - beta / 2`` beyond (Girshick 2015).
 
@@ -133,8 +133,6 @@ def smooth_l1_loss(
         If the shapes differ: they are never broadcast to one another.
     """
     check_reduction("smooth_l1_loss", reduction)
-    if beta < 0:
-        raise ConfigError(f"smooth_l1_loss: beta must not be negative, got {beta}")
     x, y = same_shape("smooth_l1_loss", input, target)
     size = pointwise.abs(x - y)
     if beta == 0:
@@ -147,7 +145,7 @@ def huber_loss(
     input: Operand,
     target: Operand,
     reduction: str = "mean",
-    delta: float = 1.0,
+    delta: Positive = 1.0,
     weight: Operand | None = None,
 ) -> Tensor:
     """``(x - y)² / 2`` within delta of 0, ``delta (|x - y| - delta / 2)`` beyond (Huber 1964).
@@ -176,8 +174,6 @@ def huber_loss(
         If the shapes differ, the weight's too.
     """
     check_reduction("huber_loss", reduction)
-    if delta <= 0:
-        raise ConfigError(f"huber_loss: delta must be positive, got {delta}")
     x, y = same_shape("huber_loss", input, target)
     size = pointwise.abs(x - y)
     per = where(size < delta, size * size * 0.5, (size - 0.5 * delta) * delta)
@@ -354,8 +350,8 @@ def triplet_margin_loss(
     anchor: Operand,
     positive: Operand,
     negative: Operand,
-    margin: float = 1.0,
-    p: float = 2.0,
+    margin: Positive = 1.0,
+    p: Order = 2.0,
     eps: float = 1e-6,
     swap: bool = False,
     *,
@@ -402,7 +398,7 @@ def triplet_margin_with_distance_loss(
     negative: Operand,
     *,
     distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
-    margin: float = 1.0,
+    margin: Positive = 1.0,
     swap: bool = False,
     reduction: str = "mean",
 ) -> Tensor:
@@ -447,8 +443,6 @@ def _triplet(
     swap: bool,
     reduction: str,
 ) -> Tensor:
-    if margin <= 0:
-        raise ConfigError(f"triplet_margin_loss: margin must be positive, got {margin}")
     a, b, c = unify(anchor, positive, negative, what="triplet_margin_loss")
     if not a.ndim == b.ndim == c.ndim:
         raise ShapeError(
@@ -468,7 +462,7 @@ def poisson_nll_loss(
     log_input: bool = True,
     full: bool = False,
     *,
-    eps: float = 1e-8,
+    eps: NonNegative = 1e-8,
     reduction: str = "mean",
 ) -> Tensor:
     """Negative log likelihood of counts, ``e**x - y x``, x being the log rate.
@@ -512,7 +506,7 @@ def gaussian_nll_loss(
     target: Operand,
     var: Operand,
     full: bool = False,
-    eps: float = 1e-6,
+    eps: NonNegative = 1e-6,
     reduction: str = "mean",
 ) -> Tensor:
     """Negative log likelihood, ``(log var + (x - y)² / var) / 2`` (Nix and Weigend 1994).
@@ -564,4 +558,4 @@ def gaussian_nll_loss(
     return reduced(per, reduction)
 
 
-make_eager(globals(), __all__)
+make_functions(globals(), __all__)

@@ -316,7 +316,7 @@ class TrainingConfig:
     strategy: str = setting(
         "auto", choice("auto", "single", "ddp", "fsdp", aliases={"single_device": "single"})
     )
-    precision: str = setting("auto", schema.PRECISION)
+    precision: str = setting("auto", schema.precision)
     benchmark: bool = setting(True, flag)
     deterministic: bool = setting(False, flag)
     seed: int | None = setting(42, schema.seed)

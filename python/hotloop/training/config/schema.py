@@ -26,7 +26,6 @@ from hotloop.training.config.parts import (
 )
 
 __all__ = [
-    "PRECISION",
     "auto_or_flag",
     "callbacks",
     "class_weight",
@@ -43,6 +42,7 @@ __all__ = [
     "overfit",
     "param_groups",
     "patterns",
+    "precision",
     "recompute",
     "save_every",
     "scheduler",
@@ -77,7 +77,15 @@ _PRECISION_ALIASES: Mapping[Any, str] = {
     16: "16-mixed", "16": "16-mixed", "fp16": "16-mixed", "float16": "16-mixed",
     "bf16": "bf16-mixed", "bfloat16": "bf16-mixed",
 }  # fmt: skip
-PRECISION = choice(*_PRECISIONS, aliases=_PRECISION_ALIASES)
+_choose_precision = choice(*_PRECISIONS, aliases=_PRECISION_ALIASES)
+
+
+def precision(field: str, value: object) -> str:
+    """A precision; of Lightning's others, that of the same dtype is named."""
+    if isinstance(value, str) and value in ("bf16-true", "16-true"):
+        mixed = value.replace("true", "mixed")
+        reject(field, "must leave weights in float32", value, f"write {field}={mixed!r}")
+    return str(_choose_precision(field, value))
 
 
 def auto_or_flag(field: str, value: object) -> bool | str:

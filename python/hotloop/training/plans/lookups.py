@@ -39,6 +39,7 @@ class _Lookup(NamedTuple):
     value: int
     limit: int
     scope: str
+    is_table: bool  # whether a layer's parameter is looked up, which may have more rows
     nodes: list[dict[str, Any]]
     leaves: list[dict[str, Any]]
 
@@ -106,7 +107,8 @@ def _find_lookups(graph: _core.Graph) -> Iterator[_Lookup]:
         )
         if is_of_data and any(leaf["kind"] == "dataset" for leaf in used):
             made_by = [nodes[i] for i in sorted(inner)]
-            yield _Lookup(index, limit, node["scope"] or "", made_by, used)
+            is_table = table in leaves and leaves[table]["kind"] == "param"
+            yield _Lookup(index, limit, node["scope"] or "", is_table, made_by, used)
 
 
 def _ancestors(
@@ -218,16 +220,21 @@ def _describe(runtime: Runtime, lookup: _Lookup, fields: list[Field], row: int, 
         table = f"{type(runtime.model.get_submodule(lookup.scope)).__name__} {lookup.scope!r}"
     except AttributeError:
         table = repr(lookup.scope)
-    rule = f"must be at least 0 and below {lookup.limit}, the rows that {table} has, got {value}"
+    places, fix = f"the places that {table} indexes", "mend the indices"
+    if lookup.is_table:
+        places, fix = (
+            f"the rows that {table} has",
+            "renumber them from 0, or give the layer more rows",
+        )
+    rule = f"must be at least 0 and below {lookup.limit}, {places}, got {value}"
     for field in fields:
         at = np.argwhere(np.asarray(field.array[row]) == value)
         if len(at):
             where = place(field, row, tuple(int(i) for i in at[0]))
             return (
-                f"{field.label}: ids {rule} in {where}; renumber them from 0, or give the layer "
-                "more rows"
+                f"{field.label}: {'ids' if lookup.is_table else 'indices'} {rule} in {where}; {fix}"
             )
     return (
         f"{table}: the index that forward computes of {_labels(fields)} {rule} for row {row}; mend "
-        "forward, or give the layer more rows"
+        f"forward{', or give the layer more rows' if lookup.is_table else ''}"
     )

@@ -21,7 +21,7 @@ from hotloop.base.messages import named, show_warnings, warn
 from hotloop.base.structure import Keywords, flatten
 from hotloop.base.watching import pause
 from hotloop.data.split import nest_fields
-from hotloop.errors import ConfigError, ModelWarning, TraceError
+from hotloop.errors import ConfigError, ModelWarning, OutOfMemoryError, TraceError
 from hotloop.graph.symbolic import Tensor
 from hotloop.graph.trace import Trace, trace_twice, value_at
 from hotloop.nn.edits import attribute_version, latest_edit, structure_version
@@ -113,6 +113,16 @@ def _size(shape: tuple[int, ...]) -> int:
     for dim in shape:
         size *= dim
     return size
+
+
+def _largest_value(graph: _core.Graph) -> str:
+    """Which of the values of a graph is the largest, and what makes it."""
+    made = [(output, node) for node in graph.nodes() for output in node["outputs"]]
+    if not made:
+        return ""
+    value, node = max(made, key=lambda one: _size(graph.shape(one[0])))
+    where = f" in {node['scope']}" if node["scope"] else ""
+    return f"; the largest value is that of {node['op']}{where}, of shape {graph.shape(value)}"
 
 
 # ---- the runtime
@@ -285,8 +295,15 @@ class Runtime:
         versions = tuple(variable.version for variable in self.layout.variables())
         if versions == self._versions:
             return
-        for name, (dtype, n) in self.layout.stores().items():
-            self.session.store(name, dtype, n)
+        try:
+            for name, (dtype, n) in self.layout.stores().items():
+                self.session.store(name, dtype, n)
+        except OutOfMemoryError as error:
+            largest = max(self.layout.variables(), key=lambda one: _size(one.shape))
+            raise OutOfMemoryError(
+                f"{error}; the largest parameter is {largest.qualified_name} of shape "
+                f"{largest.shape}"
+            ) from None
         self._write(self.layout.slots)
 
     def refresh(self) -> list[Slot]:
@@ -455,13 +472,16 @@ class Runtime:
         """A plan of the graph in this session, which gathers its batches from a split."""
         pause()
         slots = n_slots if feed is None else feed.n_slots
-        made = _core.Plan(
-            self.session,
-            graph,
-            n_slots=slots,
-            k=k,
-            **self._plan_options(compute_dtype or self.compute_dtype),
-        )
+        try:
+            made = _core.Plan(
+                self.session,
+                graph,
+                n_slots=slots,
+                k=k,
+                **self._plan_options(compute_dtype or self.compute_dtype),
+            )
+        except OutOfMemoryError as error:
+            raise OutOfMemoryError(f"{error}{_largest_value(graph)}") from None
         self._plans.append(made)
         if split is not None:
             self.give_data(made, split, feed)

@@ -29,6 +29,7 @@ import numpy.typing as npt
 
 from hotloop import _core
 from hotloop.base.patterns import CONSTANT_PREFIX
+from hotloop.base.rules import path as check_path
 from hotloop.base.structure import unflatten
 from hotloop.base.suggest import did_you_mean, function_for
 from hotloop.errors import CheckpointError, ConfigError, HotloopError, ShapeError
@@ -82,7 +83,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     Raises
     ------
     ConfigError
-        If it is no module.
+        If it is no module, or the path none.
     CheckpointError
         If the file cannot be written; an old one is then as it was.
     BusyError
@@ -106,6 +107,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
             f"save: must be a Module or a TrainResult, got {type(model).__name__}; write "
             "save(model, path)"
         )
+    path = check_path("save: path", path)
     for value in (*model.parameters(), *model.buffers()):
         value.check_current()
     tensors = model.state_dict()
@@ -537,7 +539,7 @@ def load(path: str | os.PathLike[str]) -> LoadedModel:
     >>> bool((hl.predict(loaded, X, labels=True) == hl.predict(model, X, labels=True)).all())
     True
     """
-    path = os.fspath(path)
+    path = check_path("load: path", path)
     tensors, metadata = read_safetensors(path)
     if "hotloop" not in metadata:
         raise CheckpointError(
