@@ -80,8 +80,8 @@ def depthwise_net(home: Any) -> Any:
     return home.Sequential(
         home.Conv2d(3, 12, 3, padding="same"), home.GroupNorm(3, 12), home.SiLU(),
         home.Conv2d(12, 12, 5, padding=2, groups=12, bias=False),
-        home.InstanceNorm2d(12, affine=True), home.GELU(), home.Conv2d(12, 6, 1), home.AdaptiveMaxPool2d(4), home.Flatten(),
-        home.Linear(96, 4),
+        home.InstanceNorm2d(12, affine=True), home.GELU(), home.Conv2d(12, 6, 1),
+        home.AdaptiveMaxPool2d(4), home.Flatten(), home.Linear(96, 4),
     )  # fmt: skip
 
 
