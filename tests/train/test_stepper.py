@@ -143,12 +143,16 @@ def test_on_nan_skip_goes_on() -> None:
 
 
 def cut_short(call, monkeypatch) -> None:
-    """Ctrl-C in the middle of a run."""
-    with monkeypatch.context() as patch:
-        patch.setattr(runtime, "SLICE_SECONDS", 1e-6)
-        patch.setattr(runtime, "pause", lambda: signal.raise_signal(signal.SIGINT))
-        with pytest.raises(KeyboardInterrupt):
-            call()
+    """Ctrl-C in the middle of a run; a shell's jobs in the background are born ignoring it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(runtime, "SLICE_SECONDS", 1e-6)
+            patch.setattr(runtime, "pause", lambda: signal.raise_signal(signal.SIGINT))
+            with pytest.raises(KeyboardInterrupt):
+                call()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_step_that_ctrl_c_cut_short_is_forgotten(monkeypatch) -> None:
