@@ -13,6 +13,7 @@ from pathlib import Path
 import hotloop as hl
 import numpy as np
 from hotloop import nn
+from hotloop.nn import functional as F
 
 
 def read_images(folder):
@@ -27,6 +28,18 @@ def read_images(folder):
     for image, (path, _) in zip(images, paths):
         image[:] = np.asarray(Image.open(path)).transpose(2, 0, 1)
     return images, np.array([label for _, label in paths]), names
+
+
+def move(x, pixels=3):
+    """Each image by so many pixels up, down or not at all, and along lines likewise."""
+    height, width = x.shape[2:]
+    x = F.pad(x, (pixels,) * 4)
+    which = 3.0 * hl.rand(x.shape[0], 1, 1, 1)
+    up, here, down = (x[:, :, i : i + height] for i in (2 * pixels, pixels, 0))
+    x = hl.where(which < 1.0, up, hl.where(which < 2.0, here, down))
+    which = 3.0 * hl.rand(x.shape[0], 1, 1, 1)
+    left, here, right = (x[..., i : i + width] for i in (2 * pixels, pixels, 0))
+    return hl.where(which < 1.0, left, hl.where(which < 2.0, here, right))
 
 
 def block(channels_in, channels_out):
@@ -70,9 +83,9 @@ class Net(nn.Module):
     def forward(self, x):
         x = (x.float() - 121.0) / 64.0
         if self.training:
-            # Half of the images are mirrored, others in each step.
+            # Half of the images are mirrored and two thirds are moved, others in each step.
             mirrored = hl.rand(x.shape[0], 1, 1, 1) < 0.5
-            x = hl.where(mirrored, x.flip(3), x)
+            x = move(hl.where(mirrored, x.flip(3), x))
         return self.head(self.body(x).amax((2, 3)))
 
 
@@ -80,15 +93,15 @@ if __name__ == "__main__":
     if len(sys.argv) < 2:
         sys.exit(__doc__)
     begin = time.perf_counter()
-    folder, epochs = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 11
+    folder, epochs = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 30
     X, y, names = read_images(folder / "train")
     X_test, y_test, _ = read_images(folder / "test")
     data = hl.DataModule.from_arrays(
         X, y, val=0, test=(X_test, y_test), batch_size=128, classes=names
     )
     result = hl.train(
-        Net(), data, max_epochs=epochs, lr=4e-3, weight_decay=0.05, scheduler="one_cycle",
-        label_smoothing=0.1,
+        Net(), data, max_epochs=epochs, max_time="00:09:00", lr=4e-3, weight_decay=0.05,
+        scheduler="one_cycle", label_smoothing=0.1,
     )  # fmt: skip
     scores = hl.evaluate(result, data, split="test")
     print(f"{scores}, {time.perf_counter() - begin:.0f} s in all")
