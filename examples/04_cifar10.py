@@ -100,7 +100,7 @@ if __name__ == "__main__":
         X, y, val=0, test=(X_test, y_test), batch_size=128, classes=names
     )
     result = hl.train(
-        Net(), data, max_epochs=epochs, max_time="00:09:00", lr=4e-3, weight_decay=0.05,
+        Net(), data, max_epochs=epochs, max_time="9m", lr=4e-3, weight_decay=0.05,
         scheduler="one_cycle", label_smoothing=0.1,
     )  # fmt: skip
     scores = hl.evaluate(result, data, split="test")

@@ -240,7 +240,7 @@ def test_feed(session: _core.Session) -> None:
     plan.feed(feed)
     order = _core.permutation(1, "shuffle", 5, 10)
     feed.seek(5)
-    assert plan.run(1) == ("done", 1)
+    assert plan.run(1, 60.0) == ("done", 1)
     assert plan.output(1).tolist() == order[:4].tolist()
     assert plan.run(5, 10.0) == ("feed_end", 1)
     assert (plan.output(0) == 2 * data[order[4:8]]).all()
@@ -325,7 +325,7 @@ def test_refuses(session: _core.Session) -> None:
     for kind, call in wrong:
         with pytest.raises(kind):
             call()
-    assert plan.run(1) == ("done", 1)
+    assert plan.run(1, 60.0) == ("done", 1)
     assert plan.run(0) == ("done", 0)
 
 

@@ -61,7 +61,7 @@ def run(
     graph, recorder, _, made = trace(fn, *arrays, model=model, training=training)
     numbers = [graph.output(value.id_in(recorder)) for value in made]
     _, plan = start(graph, arrays, model)
-    plan.run(1)
+    assert plan.run(1, 60.0) == ("done", 1)
     return [plan.output(number) for number in numbers]
 
 
@@ -74,7 +74,7 @@ def gradients(fn: Callable[..., Any], *arrays: np.ndarray) -> list[np.ndarray]:
     found = graph.backward(total.id_in(recorder), wrt)
     numbers = [None if value is None else graph.output(value) for value in found]
     _, plan = start(graph, arrays)
-    plan.run(1)
+    assert plan.run(1, 60.0) == ("done", 1)
     floats = [array for array in arrays if array.dtype.kind == "f"]
     return [
         np.zeros_like(array) if number is None else plan.output(number)

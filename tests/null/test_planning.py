@@ -262,7 +262,7 @@ def test_a_view_of_a_constant_is_nothing_to_run() -> None:
     session = _core.Session(_core.Device("cpu"))
     made = _core.Plan(session, graph, fuse=False, chain=False)
     session.write("w", np.float32([1, 2, 4]))
-    made.run(1)
+    assert made.run(1, 60.0) == ("done", 1)
     assert made.output(0).tolist() == [True, False, False]
     assert made.info()["n_instructions"] == made.info()["n_regions"] == 2
 

@@ -67,7 +67,7 @@ def run(device: _core.Device, s: Shape, dtype: str) -> tuple[str, list[Array]]:
     plan = _core.Plan(_core.Session(device), graph, compute_dtype=dtype)
     for i, array in enumerate(arrays):
         plan.input(i, array)
-    plan.run(1)
+    assert plan.run(1, 60.0) == ("done", 1)
     return str(plan), [plan.output(i) for i in range(3)]
 
 
@@ -105,7 +105,7 @@ def test_infinity_stays_in_its_windows(channels: int, isa: str) -> None:
     )
     for i, array in enumerate((x, w, b, dy)):
         plan.input(i, array)
-    plan.run(1)
+    assert plan.run(1, 60.0) == ("done", 1)
     reached = np.zeros((9, 35), bool)
     reached[3:6, 16:19] = True
     for value in (plan.output(0), plan.output(1)):

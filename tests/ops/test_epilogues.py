@@ -35,7 +35,7 @@ def run(
     rng = np.random.default_rng(3)
     for i, shape in enumerate(shapes.values()):
         plan.input(i, rng.standard_normal(shape).astype("float32"))
-    plan.run(1)
+    assert plan.run(1, 60.0) == ("done", 1)
     return [plan.output(i) for i in range(len(graph.outputs()))], str(plan)
 
 
@@ -332,7 +332,7 @@ def moments(
     plan.input(0, rng.standard_normal(shapes["x"]).astype("float32"))
     plan.input(1, rng.standard_normal(s.weight).astype("float32"))
     plan.input(2, np.full(shapes["b"], mean, "float32"))
-    plan.run(1)
+    assert plan.run(1, 60.0) == ("done", 1)
     return [plan.output(i) for i in range(3)], str(plan)
 
 

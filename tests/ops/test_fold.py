@@ -51,7 +51,7 @@ def run(
         if parts:
             session.write(store, np.concatenate(parts))
     plan.input(0, np.random.default_rng(6).integers(-4, 5, shape).astype("float32"))
-    plan.run(1)
+    assert plan.run(1, 60.0) == ("done", 1)
     return plan.output(0), str(plan)
 
 

@@ -31,7 +31,7 @@ def run(
     rng = np.random.default_rng(1)
     for i in range(n):
         plan.input(i, rng.standard_normal(shape).astype("float32"))
-    plan.run(1)
+    assert plan.run(1, 60.0) == ("done", 1)
     return [plan.output(i) for i in range(len(graph.outputs()))], str(plan).count(".permute")
 
 
