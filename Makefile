@@ -264,7 +264,7 @@ sanitize-python: fake
 	@HL_SANITIZE=address,undefined $(BIN)/python setup.py -q build --build-lib build/sanitize
 	PYTHONPATH=build/sanitize PYTHONMALLOC=malloc \
 		LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
-		ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 \
+		ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:max_allocation_size_mb=4096 \
 		UBSAN_OPTIONS=print_stacktrace=1 \
 		$(PYTEST) tests --ignore=tests/lint $(ARGS)
 
