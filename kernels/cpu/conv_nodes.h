@@ -22,6 +22,7 @@
 enum {
     POINTER_BYTES = 64 * 1024, /* that a block's pointers take, roughly */
     FEW_CHANNELS = 16,         /* a run of fewer is copied */
+    PRODUCT_BYTES = 1 << 20,   /* the most of products of lines, that stay in cache */
     LINE_BLOCKS = 4,           /* of the GEMM core's blocks of rows, that share copied lines */
     WORD_ELEMENTS = sizeof(hl_gemm_word) / sizeof(ELEMENT)
 };
@@ -95,6 +96,13 @@ static hl_gemm make_gemm(const conv_state *s, int64_t n_taps)
                      .epilogue.alpha = 1};
 }
 
+/* Of the products of lines that a line of the result is the sum of. */
+static int64_t count_product_bytes(const conv_state *s)
+{
+    int64_t row = hl_gemm_panels(s->line_taps * s->out) * HL_GEMM_PANEL;
+    return s->n_lines * s->taps.source[s->taps.window.n - 1] * row * (int64_t)sizeof(float);
+}
+
 static conv_state make_state(const hl_graph *graph, const hl_node *node)
 {
     hl_conv conv = hl_conv_of(graph, node);
@@ -117,18 +125,19 @@ static conv_state make_state(const hl_graph *graph, const hl_node *node)
     s.by_lines = !transposed && s.in < FEW_CHANNELS && s.groups == 1 && s.in > 0 && !s.is_matrix &&
                  hl_taps_are_runs(&s.taps);
     s.adds_lines = transposed && s.out < FEW_CHANNELS && s.groups == 1 && s.line_taps > 1 &&
-                   s.taps.window.dilation[s.taps.window.n - 1] == 1;
+                   s.taps.window.dilation[s.taps.window.n - 1] == 1 &&
+                   count_product_bytes(&s) <= PRODUCT_BYTES;
     s.copies = s.in < FEW_CHANNELS && !s.is_matrix && !s.by_lines && !s.adds_lines;
     s.spread = s.in;
     if (s.line_taps * s.in % WORD_ELEMENTS) s.spread += s.in % WORD_ELEMENTS;
     s.line_words = hl_gemm_count_rows(TYPE, 1, s.line_taps * s.spread);
-    s.line_bytes = hl_taps_line_pixels(&s.taps) * s.spread * (int64_t)sizeof(ELEMENT);
-    s.line_bytes = hl_cpu_ceil_div(s.line_bytes, HL_ALIGN) * HL_ALIGN;
     s.n_panels = hl_gemm_panels(count_columns(&s));
     int64_t n_segments = s.by_lines ? s.n_lines : n_taps;
     if (s.by_lines) rows_most *= LINE_BLOCKS;
     s.n_rows = POINTER_BYTES / (n_segments * (int64_t)sizeof(void *)) / rows_best;
     s.n_rows = hl_cpu_min(hl_cpu_max(s.n_rows, 1) * rows_best, rows_most);
+    s.line_bytes = hl_taps_line_pixels(&s.taps, s.n_rows) * s.spread * (int64_t)sizeof(ELEMENT);
+    s.line_bytes = hl_cpu_ceil_div(s.line_bytes, HL_ALIGN) * HL_ALIGN;
     s.k_stride = transposed ? s.out * n_taps : n_taps;
     s.n_stride = transposed ? n_taps : s.in * n_taps;
     s.group_stride = s.in * s.out * n_taps;
@@ -145,8 +154,7 @@ static conv_state make_state(const hl_graph *graph, const hl_node *node)
                  (size_t)(s.n_lines * s.line_taps * s.spread * HL_GEMM_PANEL) * sizeof(ELEMENT));
     }
     if (s.adds_lines) {
-        int64_t n_products = s.n_lines * s.taps.source[s.taps.window.n - 1] * s.n_panels;
-        s.tile = take(&s.thread_bytes, (size_t)(n_products * HL_GEMM_PANEL) * sizeof(float));
+        s.tile = take(&s.thread_bytes, (size_t)count_product_bytes(&s));
         s.turned = take(&s.thread_bytes, (size_t)(s.in * count_columns(&s)) * sizeof(ELEMENT));
     }
     s.gemm = take(&s.thread_bytes, hl_gemm_scratch_bytes(&largest));

@@ -325,12 +325,12 @@ static inline void hl_taps_spread_pixels(const hl_taps_spread *s, const unsigned
 #endif
 }
 
-/* Where lines of the source are copied whole, with padding: their pixels. */
-static inline int64_t hl_taps_line_pixels(const hl_taps *taps)
+/* Pixels of the source, padding included, that n neighbours of a line of the result read. */
+static inline int64_t hl_taps_line_pixels(const hl_taps *taps, int64_t n)
 {
     const int last = taps->window.n - 1;
-    if (taps->result[last] == 0) return 0;
-    return (taps->result[last] - 1) * taps->window.stride[last] + taps->window.kernel[last];
+    n = hl_cpu_min(n, taps->result[last]);
+    return n > 0 ? (n - 1) * taps->window.stride[last] + taps->window.kernel[last] : 0;
 }
 
 /* Lines of the source that n rows read at most. */
@@ -343,8 +343,8 @@ static inline int64_t hl_taps_count_lines(const hl_taps *taps, int64_t n)
 }
 
 /* Pointers to what each line of the kernel reads for rows [row, row + n): for line t of row i,
- * pointers[t * ld + i], in a copy of the source's lines that begin line_bytes apart in `lines`.
- * Pixels have source_bytes, and as many or more in the copy. What the line of results above has
+ * pointers[t * ld + i], in copies of parts of the source's lines that begin line_bytes apart in
+ * `lines`. Pixels have source_bytes, and as many or more in the copy. What the results above have
  * copied is not copied again. For taps that are runs. */
 static inline void hl_taps_point_lines(const hl_taps *taps, int64_t row, int64_t n,
                                        const void *source, int64_t source_bytes, int64_t bytes,
@@ -355,27 +355,27 @@ static inline void hl_taps_point_lines(const hl_taps *taps, int64_t row, int64_t
     if (bytes != source_bytes) spread = hl_taps_spread_make(source_bytes, bytes);
     const int last = taps->window.n - 1;
     const int64_t n_lines = taps->n_taps / taps->window.kernel[last];
-    const int64_t n_pixels = hl_taps_line_pixels(taps), before = taps->window.before[last];
     const int64_t step = taps->window.stride[last] * bytes;
-    const int64_t first = hl_cpu_max(-before, 0);
-    const int64_t head = hl_cpu_min(hl_cpu_max(before, 0), n_pixels);
-    const int64_t body = hl_cpu_max(hl_cpu_min(taps->source[last] - first, n_pixels - head), 0);
     /* Kernel line t reads what line t + `shift` of the same plane reads for the results above. */
     const int above = last - 1;
     const int64_t plane = above < 0 ? 1 : taps->window.kernel[above];
     int64_t shift = plane;
     if (above >= 0 && taps->window.stride[above] % taps->window.dilation[above] == 0)
         shift = taps->window.stride[above] / taps->window.dilation[above];
-    int64_t pixel[HL_WINDOW_DIMS], length, before_it = 0;
-    for (int64_t i = 0; i < n; before_it = i, i += length) {
+    int64_t pixel[HL_WINDOW_DIMS], length, upper = 0, upper_start = 0, start;
+    for (int64_t i = 0; i < n; upper = i, upper_start = start, i += length) {
         int64_t image = hl_taps_locate(&taps->classes[0], row + i, pixel);
-        length = hl_cpu_min(n - i, taps->result[last] - pixel[last]);
-        bool is_below = i > 0 && above >= 0 && pixel[above] > 0;
+        start = pixel[last], length = hl_cpu_min(n - i, taps->result[last] - start);
+        int64_t n_pixels = hl_taps_line_pixels(taps, length);
+        int64_t begin = hl_window_at(&taps->window, last, start, 0);
+        int64_t first = hl_cpu_max(begin, 0), head = hl_cpu_min(hl_cpu_max(-begin, 0), n_pixels);
+        int64_t body = hl_cpu_max(hl_cpu_min(taps->source[last] - first, n_pixels - head), 0);
+        /* Results above that do not begin their line have copied less of it. */
+        bool is_below = i > 0 && above >= 0 && pixel[above] > 0 && upper_start <= start;
         for (int64_t t = 0; t < n_lines; t++) {
             const void **to = pointers + t * ld + i;
             if (is_below && t % plane + shift < plane) {
-                const unsigned char *same = pointers[(t + shift) * ld + before_it];
-                if (before_it == 0) same -= row % taps->result[last] * step;
+                const unsigned char *same = pointers[(t + shift) * ld + upper];
                 for (int64_t j = 0; j < length; j++) to[j] = same + j * step;
                 continue;
             }
@@ -389,7 +389,7 @@ static inline void hl_taps_point_lines(const hl_taps *taps, int64_t row, int64_t
                 hl_taps_spread_pixels(&spread, from + first * source_bytes, there,
                                       lines + head * bytes);
             memset(lines + (head + there) * bytes, 0, (size_t)((n_pixels - head - there) * bytes));
-            for (int64_t j = 0; j < length; j++) to[j] = lines + (pixel[last] + j) * step;
+            for (int64_t j = 0; j < length; j++) to[j] = lines + j * step;
             lines += line_bytes;
         }
     }

@@ -78,6 +78,9 @@ static const shape named[] = {
     {3, 1, 3, 33, 1, {5, 9, 10}, {2, 3, 3}, {1, 2, 1}, {1, 1, 1}, {1, 1, 1}, {0, 1, 1}, {0}},
     {2, 1, 1, 8, 1, {20, 21}, {3, 4}, {2, 1}, {2, 1}, {2, 1}, {2, 3}, {0}},
     {2, 1, 7, 5, 1, {9, 33}, {4, 3}, {3, 2}, {2, 1}, {3, 1}, {2, 1}, {0}},
+    /* longer than a block of rows is; products of lines beyond what the cache has */
+    {1, 2, 3, 5, 1, {1500}, {5}, {2}, {1}, {3}, {2}, {0}},
+    {1, 1, 1, 3, 1, {9000}, {3}, {1}, {1}, {1}, {1}, {0}},
     /* a kernel of one element whose pixels are as many as the input's, and others */
     {1, 2, 5, 3, 1, {2}, {1}, {2}, {1}, {0}, {1}, {0}},
     /* what no window reads */

@@ -15,8 +15,8 @@ _LINES = [
     Mutant(
         "lines-above-are-those-beside",
         _CPU + "taps.h",
-        "const unsigned char *same = pointers[(t + shift) * ld + before_it];",
-        "const unsigned char *same = pointers[t * ld + before_it];",
+        "const unsigned char *same = pointers[(t + shift) * ld + upper];",
+        "const unsigned char *same = pointers[t * ld + upper];",
         c("test_cpu_windows"),
     ),
     Mutant(
@@ -29,8 +29,8 @@ _LINES = [
     Mutant(
         "lines-above-begin-where-the-rows-do",
         _CPU + "taps.h",
-        "if (before_it == 0) same -= row % taps->result[last] * step;",
-        "",
+        "pixel[above] > 0 && upper_start <= start;",
+        "pixel[above] > 0;",
         c("test_cpu_windows"),
     ),
     Mutant(
