@@ -9,7 +9,9 @@ import contextlib
 import gc
 import hashlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -67,6 +69,20 @@ def data_dir() -> Path:
     if not folder.is_dir():
         pytest.fail(f"HOTLOOP_DATA={value} is not a folder")
     return folder
+
+
+@pytest.fixture
+def gpu() -> Iterator[Any]:
+    """The GPU that trainings use; it holds nothing of theirs in the end."""
+    import hotloop as hl  # tests of the build run without it
+    from hotloop.training.plans.accelerator import choose_device
+
+    device, _ = choose_device("gpu", "32-true")
+    yield device
+    hl.empty_cache()
+    memory = device.memory()
+    assert memory is not None
+    assert memory["current_bytes"] == 0
 
 
 @pytest.fixture

@@ -5,14 +5,12 @@ train, with a smaller last batch, validation and the best weights kept.
 """
 
 import os
-from collections.abc import Iterator
 
 import hotloop as hl
 import numpy as np
 import pytest
 from hotloop import _core, models
 from hotloop.data.shorthand import as_datamodule
-from hotloop.training.plans.accelerator import choose_device
 from hotloop.training.run.planner import Planner
 from needs import NO_GPU
 from train.recipes import quiet
@@ -29,17 +27,6 @@ TRAININGS = [
     pytest.param("resnet_cifar", "32-true", marks=pytest.mark.long),
     pytest.param("resnet_cifar", "16-mixed", marks=pytest.mark.long),
 ]
-
-
-@pytest.fixture
-def gpu() -> Iterator[_core.Device]:
-    """The GPU that trainings use; it holds nothing of theirs in the end."""
-    device, _ = choose_device("gpu", "32-true")
-    yield device
-    hl.empty_cache()
-    memory = device.memory()
-    assert memory is not None
-    assert memory["current_bytes"] == 0
 
 
 def make(

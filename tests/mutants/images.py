@@ -30,7 +30,7 @@ _LINES = [
         "lines-above-begin-where-the-rows-do",
         _CPU + "taps.h",
         "pixel[above] > 0 && upper_start <= start;",
-        "pixel[above] > 0;",
+        "pixel[above] > 0 && upper_start >= start;",
         c("test_cpu_windows"),
     ),
     Mutant(

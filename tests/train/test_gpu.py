@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ import pytest
 from hotloop import _core, nn
 from hotloop.tools.demo import demo_parts
 from hotloop.tools.profiling import measure_peaks
-from hotloop.training.plans.accelerator import choose_device
 from needs import NO_GPU, emulated
 from train.recipes import classes, mlp, quiet, same_bits, weights
 
@@ -87,17 +85,6 @@ def check_close(gpu: Outcome, cpu: Outcome) -> None:
     )
     for name, values in cpu.weights.items():
         np.testing.assert_allclose(gpu.weights[name], values, rtol=0, atol=allowed, err_msg=name)
-
-
-@pytest.fixture
-def gpu() -> Iterator[_core.Device]:
-    """The GPU that trainings use; it holds nothing of theirs in the end."""
-    device, _ = choose_device("gpu", "32-true")
-    yield device
-    hl.empty_cache()
-    memory = device.memory()
-    assert memory is not None
-    assert memory["current_bytes"] == 0
 
 
 # ---------------------------------------------------------------------------- as on the CPU
