@@ -9,8 +9,9 @@ import pytest
 NO_KERNELS = "this build has no CUDA kernels (HL_CUDA=1 make build says why)"
 NO_GPU = "HOTLOOP_TEST_GPU is not set (make cuda-check and make gpu-check set it)"
 
+IS_EMULATED = "fake" in Path(os.environ.get("HOTLOOP_CUDA_PATH", "")).name
 emulated = pytest.mark.skipif(
-    "fake" not in Path(os.environ.get("HOTLOOP_CUDA_PATH", "")).name,
+    not IS_EMULATED,
     reason="asks the emulated driver and libraries what they saw (make cuda-check runs it)",
 )
 

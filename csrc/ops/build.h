@@ -52,4 +52,8 @@ hl_status hl_build_accumulate(hl_graph *graph, hl_id term, hl_id *sum);
 hl_status hl_build_matmul(hl_graph *graph, hl_id a, hl_id b, bool trans_a, bool trans_b,
                           hl_id *out_id);
 
+/* What a BATCH_NORM gives first, of mean and variance that are there: x normalised. */
+hl_status hl_build_normalized(hl_graph *graph, hl_node_id norm, hl_id x, hl_id mean, hl_id var,
+                              hl_id *out_y);
+
 #endif

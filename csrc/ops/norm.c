@@ -314,24 +314,34 @@ hl_status hl_lower_batch_norm_grad(hl_graph *graph, hl_node_id id, hl_id *out_va
 }
 
 /* y = (x - mean) * (weight / std) + bias, the factor per channel made first. */
+hl_status hl_build_normalized(hl_graph *graph, hl_node_id norm, hl_id x, hl_id mean, hl_id var,
+                              hl_id *out_y)
+{
+    const hl_node node = graph->nodes[norm];
+    hl_dtype given = hl_graph_dtype(graph, node.out);
+    batch_values bn = make_batch(graph, x, node.in[1], mean, var, &node.attrs.batch_norm);
+    hl_id scale, y;
+    HL_TRY(build_own(graph, x, x, &bn.x));
+    HL_TRY(build_rstd(graph, bn.var, bn.eps, &scale));
+    HL_TRY(hl_build_binary(graph, HL_OP_MUL, bn.weight, scale, &scale));
+    HL_TRY(build_centred(graph, &bn, &y));
+    HL_TRY(build_per_channel(graph, &bn, HL_OP_MUL, y, scale, 1, &y));
+    HL_TRY(build_per_channel(graph, &bn, HL_OP_ADD, y, node.in[2], 1, &y));
+    *out_y = y;
+    return hl_graph_dtype(graph, y) == given ? HL_OK : hl_build_cast(graph, y, given, out_y);
+}
+
 hl_status hl_lower_batch_norm(hl_graph *graph, hl_node_id id, hl_id *out_values)
 {
     batch_values bn = read_batch_norm(graph, id);
-    hl_id bias = graph->nodes[id].in[2], scale, y;
     hl_attrs attrs = {.axes = {hl_ints_make(bn.axes, bn.rank - 1)}};
     bool done;
     HL_TRY(lower_narrow(graph, id, out_values, &done));
     if (!done) HL_TRY(lower_planes(graph, id, out_values, &done));
     if (done) return HL_OK;
-    HL_TRY(hl_graph_add(graph, HL_OP_MOMENTS, &bn.x, 1, &attrs, &bn.mean));
-    bn.var = bn.mean + 1;
-    out_values[1] = bn.mean;
-    out_values[2] = bn.var;
-    HL_TRY(build_rstd(graph, bn.var, bn.eps, &scale));
-    HL_TRY(hl_build_binary(graph, HL_OP_MUL, bn.weight, scale, &scale));
-    HL_TRY(build_centred(graph, &bn, &y));
-    HL_TRY(build_per_channel(graph, &bn, HL_OP_MUL, y, scale, 1, &y));
-    return build_per_channel(graph, &bn, HL_OP_ADD, y, bias, 1, &out_values[0]);
+    HL_TRY(hl_graph_add(graph, HL_OP_MOMENTS, &bn.x, 1, &attrs, &out_values[1]));
+    out_values[2] = out_values[1] + 1;
+    return hl_build_normalized(graph, id, bn.x, out_values[1], out_values[2], &out_values[0]);
 }
 
 /* ---- layer norm: on a matrix of rows --------------------------------------------------------- */

@@ -3,13 +3,13 @@
  * An anchor is a node of an op for which the device has kernels that take programs. What is tried,
  * the most that one kernel could do first:
  *
+ * - Mean and variance of the anchor's result over its rows: so are a batch norm's statistics made
+ *   with what they are of. One that the device has a kernel for becomes pointwise work then.
  * - An activation and its gradient. The forward anchor saves what the gradient needs, relu's mask
  *   or gelu's operand, as an output of its epilogue, and the anchor that makes the gradient's dy
  *   reads it in its own. Both sides or none: what is saved is for who reads it.
  * - A chain of pointwise nodes behind it, each of which alone reads the one before it; or before
  *   its first operands, as a prologue.
- * - Mean and variance of the anchor's result over its rows: so are a batch norm's statistics made
- *   with what they are of.
  * - The sums over rows of a matrix that an anchor reads anyway, by a prologue: so does a bias
  *   gradient stand beside its weight gradient. Where that is refused, they stand with the
  *   gradient's anchor that makes the matrix.
@@ -718,7 +718,15 @@ static hl_status fuse_own_sum(epilogue_state *s, hl_node_id *sums, hl_node_id an
 
 /* ---- moments over rows ----------------------------------------------------------------------- */
 
-/* The moments of a value over its rows that stand where its anchor may make them, or HL_NONE. */
+/* Does the node make mean and variance of its first operand over its rows? */
+static bool makes_moments(const hl_graph *graph, const hl_node *node)
+{
+    if (node->op == HL_OP_MOMENTS) return goes_over_rows(graph, node);
+    return node->op == HL_OP_BATCH_NORM && !hl_node_is_anchor(node) &&
+           (node->attrs.batch_norm.channels_last || hl_graph_shape(graph, node->in[0])->rank == 2);
+}
+
+/* What makes moments of the anchor's result and stands where the anchor may, or HL_NONE. */
 static hl_node_id find_moments(const epilogue_state *s, hl_node_id anchor)
 {
     const hl_graph *graph = s->graph;
@@ -727,11 +735,23 @@ static hl_node_id find_moments(const epilogue_state *s, hl_node_id anchor)
     for (int32_t u = s->uses.start[x]; u < s->uses.start[x + 1]; u++) {
         hl_node_id id = s->uses.list[u];
         const hl_node *node = &graph->nodes[id];
-        if (node->op == HL_OP_MOMENTS && node->segment == graph->nodes[anchor].segment &&
-            node->fence == graph->nodes[anchor].fence && goes_over_rows(graph, node))
+        if (node->in[0] == x && node->segment == graph->nodes[anchor].segment &&
+            node->fence == graph->nodes[anchor].fence && makes_moments(graph, node))
             return id;
     }
     return HL_NONE;
+}
+
+/* The first result of a batch norm whose statistics the anchor makes. */
+static hl_status put_normalized(epilogue_state *s, hl_node_id norm, const attempt *a)
+{
+    value_swap swap;
+    hl_id y;
+    hl_graph_stand_by(s->graph, &s->graph->nodes[norm]);
+    HL_TRY(
+        hl_build_normalized(s->graph, norm, a->swaps[0].now, a->swaps[1].now, a->swaps[2].now, &y));
+    s->replaced[norm] = true;
+    return put_value(s, s->graph->nodes[norm].out, y, &swap);
 }
 
 /* Mean and variance of the anchor's result, which others read too. */
@@ -747,6 +767,7 @@ static hl_status fuse_moments(epilogue_state *s, hl_node_id anchor)
     uint8_t reg;
     if (id == HL_NONE || node->n_out != 1 || !copy_operands(node, &a)) return HL_OK;
     const hl_shape *shape = hl_graph_shape(graph, node->out);
+    bool is_norm = graph->nodes[id].op == HL_OP_BATCH_NORM;
     hl_emit_begin(&s->emitter, graph, shape);
     hl_program_splits_set(program, (int32_t[]){shape->rank - 1}, 1);
     HL_TRY(hl_emit_load(&s->emitter, node->out, &reg));
@@ -756,13 +777,27 @@ static hl_status fuse_moments(epilogue_state *s, hl_node_id anchor)
     for (int j = 0; j < 2; j++) {
         HL_TRY(hl_emit_output(&s->emitter, reg, HL_PW_SUM_ROWS));
         program->out[1 + j].statistic = (uint8_t)statistics[j];
-        a.old[1 + j] = graph->nodes[id].out + j;
+        a.old[1 + j] = graph->nodes[id].out + is_norm + j;
         a.types[1 + j] = graph->values[a.old[1 + j]].type;
     }
-    return try_attempt(s, &a, &taken);
+    HL_TRY(try_attempt(s, &a, &taken));
+    return taken && is_norm ? put_normalized(s, id, &a) : HL_OK;
 }
 
 /* ---- the pass -------------------------------------------------------------------------------- */
+
+static hl_status fuse_statistics(epilogue_state *s)
+{
+    int64_t n = s->graph->n_nodes;
+    hl_status status;
+    HL_GOTO(begin_sweep(s));
+    for (int64_t i = 0; i < n; i++)
+        if (is_open(s, (hl_node_id)i)) HL_GOTO(fuse_moments(s, (hl_node_id)i));
+    HL_GOTO(hl_rewrite_sort(s->graph));
+cleanup:
+    end_sweep(s);
+    return status;
+}
 
 static hl_status fuse_results(epilogue_state *s)
 {
@@ -792,8 +827,6 @@ static hl_status fuse_sums(epilogue_state *s)
     HL_GOTO(begin_sweep(s));
     HL_GOTO(list_sums(s->graph, &sums));
     for (int64_t i = 0; i < n; i++)
-        if (is_open(s, (hl_node_id)i)) HL_GOTO(fuse_moments(s, (hl_node_id)i));
-    for (int64_t i = 0; i < n; i++)
         if (is_open(s, (hl_node_id)i)) HL_GOTO(fuse_operand_sum(s, sums, (hl_node_id)i));
     for (int64_t i = 0; i < n; i++) HL_GOTO(fuse_own_sum(s, sums, (hl_node_id)i));
     HL_GOTO(hl_rewrite_sort(s->graph));
@@ -809,7 +842,8 @@ hl_status hl_pass_epilogue(hl_graph *graph, hl_device *device, bool deterministi
                         .device = device,
                         .deterministic = deterministic,
                         .rounds_to = HL_DTYPE_COUNT};
-    hl_status status = fuse_results(&s);
+    hl_status status = fuse_statistics(&s);
+    if (status == HL_OK) status = fuse_results(&s);
     if (status == HL_OK) status = fuse_sums(&s);
     hl_free(s.added_uses);
     return status;

@@ -8,7 +8,7 @@
 
 #include "kernels/cuda/cuda.h"
 
-enum { HL_CUDA_AUTOTUNE_BYTES = 256, HL_CUDA_KEY_BYTES = 512 };
+enum { HL_CUDA_AUTOTUNE_BYTES = 256, HL_CUDA_KEY_BYTES = 768 };
 
 /* kind: "matmul", the file's name in the disk cache. False: there is no entry. */
 bool hl_cuda_autotune_find(hl_device *device, const char *kind, const char *key,

@@ -4,7 +4,7 @@
  * how, and with how much workspace. It reads weights in the order (O,kernel,C/groups), hotloop
  * keeps torch's (O,C/groups,kernel): where the two differ a transposition by way of scratch stands
  * before the convolution, or behind it where it makes the weight's gradient, which is then widened
- * too.
+ * too. A batch norm's statistics come as sums, of which a kernel makes mean and variance.
  *
  * Before the first launch one plan is chosen (tune.c). That also loads the library's kernels, which
  * a capture forbids. Where none will do, the convolution is refused from then on (refusals.h) and
@@ -23,9 +23,10 @@ typedef struct conv_state {
     hl_dnn_conv conv, bare;
     const hl_dnn_plans *plans,
         *bare_plans;                   /* bare: without the node's programs; while it is tuned */
-    hl_kernel_state pack;              /* the transposition; impl NULL: there is none */
+    hl_kernel_state before, behind;    /* own kernels around the library's; impl NULL: none */
     int packed;                        /* which of the three tensors lies in scratch, or -1 */
-    size_t workspace, workspace_bytes; /* in scratch, behind the packed weight */
+    size_t sums, sums_bytes;           /* of channels, then of squares; behind the packed weight */
+    size_t workspace, workspace_bytes; /* behind them */
 } conv_state;
 
 /* ---- query, prepare -------------------------------------------------------------------------- */
@@ -40,8 +41,8 @@ static size_t find_workspace(const hl_dnn_plans *plans)
     return most;
 }
 
-/* All but the transposition. An activation is tuned with a weight that is NaN: that needs a place
- * of its own. */
+/* All but own kernels. An activation is tuned with a weight that is NaN: that needs a place of its
+ * own. */
 static hl_status begin_state(hl_device *device, const hl_graph *graph, hl_node_id id,
                              conv_state *state, hl_reason *out_why_not)
 {
@@ -56,8 +57,12 @@ static hl_status begin_state(hl_device *device, const hl_graph *graph, hl_node_i
     tuned->n_algos = state->plans->n;
     state->packed = hl_dnn_conv_packed(&state->conv);
     if (state->packed >= 0 || state->conv.activation)
-        state->workspace =
+        state->sums =
             (size_t)hl_round_up(hl_dnn_conv_weight_bytes(&state->conv), (int64_t)device->alignment);
+    if (state->conv.has_sums)
+        state->sums_bytes =
+            (size_t)hl_round_up(hl_dnn_conv_sums_bytes(&state->conv), (int64_t)device->alignment);
+    state->workspace = state->sums + 2 * state->sums_bytes;
     state->workspace_bytes = find_workspace(state->plans);
     return HL_OK;
 }
@@ -103,6 +108,22 @@ static void call_pack(hl_cuda_calls *calls, const conv_state *state)
         .at = {is_result ? scratch : weight, is_result ? weight : scratch}, .B = B, .M = M, .N = N);
 }
 
+/* Outputs 1 and 2 of the sums. */
+static void call_moments(hl_cuda_calls *calls, const hl_graph *graph, const hl_node *node,
+                         const conv_state *state)
+{
+    const hl_type *x = hl_node_out_type(graph, node, 0);
+    hl_cuda_conv_moments_params p = {.at.x = hl_cuda_out(calls, 0),
+                                     .at.sums = hl_cuda_scratch(state->sums),
+                                     .at.squares = hl_cuda_scratch(state->sums + state->sums_bytes),
+                                     .at.mean = hl_cuda_out(calls, 1),
+                                     .at.var = hl_cuda_out(calls, 2),
+                                     .C = x->shape.dim[x->shape.rank - 1]};
+    p.R = hl_shape_numel(&x->shape) / p.C;
+    hl_cuda_shape shape = hl_cuda_shape_coop_groups(calls->device, p.C, p.R, &p.by_block);
+    HL_CUDA_CALL_WITH(calls, conv_moments, hl_cuda_suffix(x->dtype), shape, &p);
+}
+
 static hl_status prepare_conv(hl_device *device, const hl_graph *graph, hl_node_id id,
                               hl_kernel_state *out_state)
 {
@@ -114,11 +135,17 @@ static hl_status prepare_conv(hl_device *device, const hl_graph *graph, hl_node_
     if (state->packed >= 0) {
         hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
         call_pack(&calls, state);
-        HL_GOTO(hl_cuda_calls_end(&calls, &state->pack));
+        HL_GOTO(hl_cuda_calls_end(&calls, state->packed == 2 ? &state->behind : &state->before));
+    }
+    if (state->conv.has_sums) {
+        hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
+        call_moments(&calls, graph, &graph->nodes[id], state);
+        HL_GOTO(hl_cuda_calls_end(&calls, &state->behind));
     }
     out_state->impl = state;
     state = NULL;
 cleanup:
+    if (state) hl_cuda_calls_release(&state->before);
     hl_free(state);
     if (status == HL_ERROR_CONFIG)
         status = hl_status_set(HL_ERROR_DEVICE, "cuDNN: must do what it said it could, got %s",
@@ -129,7 +156,8 @@ cleanup:
 static void release_conv(hl_kernel_state *kernel_state)
 {
     conv_state *state = kernel_state->impl;
-    if (state) hl_cuda_calls_release(&state->pack);
+    if (state) hl_cuda_calls_release(&state->before);
+    if (state) hl_cuda_calls_release(&state->behind);
     hl_free(state);
 }
 
@@ -157,6 +185,11 @@ static tensor_places find_places(const conv_state *state, const hl_dnn_conv *con
         place_tensor(&places, HL_DNN_FIRST + i,
                      in_scratch ? place->launch->scratch
                                 : place->args[i < 2 ? i : state->tuned.n_in]);
+    }
+    char *sums = (char *)place->launch->scratch + state->sums;
+    if (conv->has_sums) {
+        place_tensor(&places, HL_DNN_SUMS, sums);
+        place_tensor(&places, HL_DNN_SQUARES, sums + state->sums_bytes);
     }
     for (int i = 0; i < conv->n_steps; i++)
         if (conv->step[i].arg >= 0)
@@ -228,11 +261,11 @@ static hl_status launch_plan(const conv_state *state, const hl_tuned_place *plac
     *out_refused = false;
     if (is_nan)
         HL_TRY(fill_nan(state, place));
-    else if (state->packed == 1)
-        HL_TRY(hl_cuda_calls_launch(&state->pack, place->args, place->launch, place->stream));
+    else if (state->before.impl)
+        HL_TRY(hl_cuda_calls_launch(&state->before, place->args, place->launch, place->stream));
     HL_TRY(run_plan(state, &plans->plan[which], &places, place, out_refused));
-    if (state->packed != 2) return HL_OK;
-    return hl_cuda_calls_launch(&state->pack, place->args, place->launch, place->stream);
+    if (!state->behind.impl || (bare && state->conv.has_sums)) return HL_OK;
+    return hl_cuda_calls_launch(&state->behind, place->args, place->launch, place->stream);
 }
 
 static hl_status launch_conv(const hl_kernel_state *kernel_state, void *const *args,
@@ -280,18 +313,19 @@ static void end_bare(hl_tuned *tuned)
 static const hl_tuned_ops tuned_ops = {
     .launch = launch_tuned, .name = name_plan, .begin_bare = begin_bare, .end_bare = end_bare};
 
-#define CONV(OP, text)                                                                             \
+/* A weight's gradient has another order than the library gives it: nothing can stand behind it. */
+#define CONV(OP, text, fusion_texts)                                                               \
     {.op = HL_OP_##OP,                                                                             \
      .name = "cuda." text ".cudnn",                                                                \
-     .fusions = hl_dnn_fusions,                                                                    \
+     .fusions = fusion_texts,                                                                      \
      .query = query_conv,                                                                          \
      .prepare = prepare_conv,                                                                      \
      .tune = hl_tuned_tune,                                                                        \
      .describe = hl_tuned_describe,                                                                \
      .launch = launch_conv,                                                                        \
      .release = release_conv}
-static const hl_kernel conv = CONV(CONV, "conv");
-static const hl_kernel transpose = CONV(CONV_TRANSPOSE, "conv_transpose");
-static const hl_kernel weight_grad = CONV(CONV_WEIGHT_GRAD, "conv_weight_grad");
+static const hl_kernel conv = CONV(CONV, "conv", hl_dnn_fusions);
+static const hl_kernel transpose = CONV(CONV_TRANSPOSE, "conv_transpose", hl_dnn_fusions);
+static const hl_kernel weight_grad = CONV(CONV_WEIGHT_GRAD, "conv_weight_grad", NULL);
 
 const hl_kernel *const hl_cuda_conv_dnn_kernels[] = {&conv, &transpose, &weight_grad, NULL};

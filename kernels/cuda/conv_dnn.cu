@@ -1,9 +1,16 @@
-/* A weight's gradient as cuDNN leaves it, brought into the weight's order and float32. A thread has
- * an element of the result; weights are small, so reads find their lines in the cache.
+/* What cuDNN leaves to be done.
  *
- * Launch: any grid, any threads. */
+ * A weight's gradient, brought into the weight's order and float32. A thread has an element of the
+ * result; weights are small, so reads find their lines in the cache. Launch: any grid, any threads.
+ *
+ * Mean and variance of channels, of their sums and the sums of their squares. The difference of
+ * these loses the digits that the square of the mean is larger by: where that is more than four
+ * bits' worth, the channel is read again, at distances from the mean. So a result has the digits of
+ * two passes; batch norms, whose channels have means near 0, hardly ever take the second one.
+ * Launch: cooperative groups by by_block (fold.h). */
 #include "kernels/cuda/conv_dnn.h"
 
+#include "kernels/cuda/fold.h"
 #include "kernels/cuda/layout.h"
 
 template <class T> HL_DEVICE void widen(const hl_cuda_conv_widen_params &p)
@@ -17,10 +24,54 @@ template <class T> HL_DEVICE void widen(const hl_cuda_conv_widen_params &p)
     }
 }
 
-#define KERNEL(T, suffix)                                                                          \
+struct moments {
+    float mean, var;
+};
+
+/* Of column c, by its distances from a number that is near the mean. */
+template <class X>
+HL_DEVICE moments read_again(const hl_coop_group &coop, const X *x, int64_t c, int64_t R, int64_t C,
+                             float middle)
+{
+    float sum = 0, squares = 0;
+    for (int64_t r = coop.rank; r < R; r += coop.size) {
+        float v = hl_read(x, r * C + c) - middle;
+        sum += v;
+        squares += v * v;
+    }
+    float off = hl_coop_sum(coop, sum) / (float)R;
+    float var = hl_coop_sum(coop, squares) / (float)R - off * off;
+    return {middle + off, var < 0 ? 0 : var};
+}
+
+template <class X> HL_DEVICE void end_moments(const hl_cuda_conv_moments_params &p)
+{
+    const float least = 1.0f / 16, most = 3.0e38f; /* sums may have overflowed */
+    hl_coop_group coop = hl_coop_make(p.by_block);
+    for (int64_t c = coop.first; c < p.C; c += coop.step) {
+        float mean = p.at.sums[c] / (float)p.R, square = p.at.squares[c] / (float)p.R;
+        moments all = {mean, square - mean * mean};
+        if (!(all.var > least * square && all.var < most))
+            all = read_again(coop, (const X *)p.at.x, c, p.R, p.C, mean);
+        if (coop.rank == 0) {
+            p.at.mean[c] = all.mean;
+            p.at.var[c] = all.var;
+        }
+    }
+}
+
+#define WIDEN(T, suffix)                                                                           \
     HL_CUDA_ENTRY_OF(conv_widen, suffix, HL_CUDA_ELEMENT_THREADS, p)                               \
     {                                                                                              \
         widen<T>(p);                                                                               \
     }
-KERNEL(hl_bf16, bf16)
-KERNEL(hl_f16, f16)
+WIDEN(hl_bf16, bf16)
+WIDEN(hl_f16, f16)
+#define MOMENTS(X, suffix)                                                                         \
+    HL_CUDA_ENTRY_OF(conv_moments, suffix, HL_CUDA_COOP_THREADS, p)                                \
+    {                                                                                              \
+        end_moments<X>(p);                                                                         \
+    }
+MOMENTS(float, f32)
+MOMENTS(hl_bf16, bf16)
+MOMENTS(hl_f16, f16)

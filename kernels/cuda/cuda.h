@@ -67,6 +67,7 @@ typedef struct hl_cuda_facts {
     int arch; /* 90: sm_90 */
     int n_multiprocessors;
     size_t shared_bytes_block; /* dynamic shared memory that one block may ask for */
+    double bytes_per_us;       /* of its memory, at the most; 0: the driver does not know */
 } hl_cuda_facts;
 const hl_cuda_facts *hl_cuda_device_facts(const hl_device *device);
 const hl_cuda_driver *hl_cuda_device_driver(const hl_device *device);

@@ -11,7 +11,8 @@
 #ifndef CUDNN_VERSION
 typedef int cudnnStatus_t, cudnnDataType_t, cudnnBackendDescriptorType_t,
     cudnnBackendAttributeName_t, cudnnBackendAttributeType_t, cudnnBackendNumericalNote_t,
-    cudnnBackendKnobType_t, cudnnBackendHeurMode_t, cudnnConvolutionMode_t, cudnnPointwiseMode_t;
+    cudnnBackendKnobType_t, cudnnBackendHeurMode_t, cudnnConvolutionMode_t, cudnnPointwiseMode_t,
+    cudnnGenStatsMode_t;
 typedef CUstream cudaStream_t;
 typedef struct cudnnContext *cudnnHandle_t;
 typedef void *cudnnBackendDescriptor_t;
@@ -31,6 +32,7 @@ typedef void *cudnnBackendDescriptor_t;
     C(CUDNN_DATA_HALF, 2)                                                                          \
     C(CUDNN_DATA_BFLOAT16, 9)                                                                      \
     C(CUDNN_CROSS_CORRELATION, 1)                                                                  \
+    C(CUDNN_GENSTATS_SUM_SQSUM, 0)                                                                 \
     C(CUDNN_POINTWISE_ADD, 0)                                                                      \
     C(CUDNN_POINTWISE_MUL, 1)                                                                      \
     C(CUDNN_POINTWISE_RELU_FWD, 100)                                                               \
@@ -53,6 +55,7 @@ typedef void *cudnnBackendDescriptor_t;
     C(CUDNN_TYPE_NUMERICAL_NOTE, 11)                                                               \
     C(CUDNN_TYPE_POINTWISE_MODE, 14)                                                               \
     C(CUDNN_TYPE_BACKEND_DESCRIPTOR, 15)                                                           \
+    C(CUDNN_TYPE_GENSTATS_MODE, 16)                                                                \
     C(CUDNN_TYPE_BEHAVIOR_NOTE, 19)                                                                \
     C(CUDNN_TYPE_CHAR, 24)                                                                         \
     C(CUDNN_BACKEND_POINTWISE_DESCRIPTOR, 0)                                                       \
@@ -66,6 +69,7 @@ typedef void *cudnnBackendDescriptor_t;
     C(CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR, 11)                          \
     C(CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR, 12)                            \
     C(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, 13)                                            \
+    C(CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR, 14)                                            \
     C(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, 15)                                                 \
     C(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, 16)                                                   \
     C(CUDNN_BACKEND_TENSOR_DESCRIPTOR, 17)                                                         \
@@ -113,6 +117,11 @@ typedef void *cudnnBackendDescriptor_t;
     C(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, 751)                                                   \
     C(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, 752)                                                   \
     C(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, 753)                                                   \
+    C(CUDNN_ATTR_OPERATION_GENSTATS_MODE, 770)                                                     \
+    C(CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, 771)                                                \
+    C(CUDNN_ATTR_OPERATION_GENSTATS_XDESC, 772)                                                    \
+    C(CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, 773)                                                  \
+    C(CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, 774)                                                \
     C(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, 800)                                                       \
     C(CUDNN_ATTR_OPERATIONGRAPH_OPS, 801)                                                          \
     C(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, 900)                                                       \

@@ -1,6 +1,7 @@
 /* Nodes as convolutions of cuDNN, and their operation graphs. */
 #include "kernels/cuda/dnn_conv.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -8,6 +9,7 @@
 #include "kernels/cuda/alignment.h"
 #include "kernels/cuda/calls.h"
 #include "kernels/cuda/internal.h"
+#include "kernels/cuda/norm.h"
 
 /* ---- the convolution ------------------------------------------------------------------------- */
 
@@ -39,10 +41,14 @@ static int64_t find_after(const hl_window *w, int d, int64_t after)
     alone, "relu(" text ")", "add(" text ", " next ")", "relu(add(" text ", " next "))"
 #define SCALED "mul(x, columns(y))"
 const char *const hl_dnn_fusions[] = {
-    FORMS("", "x", "y"), FORMS("add(x, columns(y))", "add(x, columns(y))", "z"),
+    FORMS("", "x", "y"),
+    FORMS("add(x, columns(y))", "add(x, columns(y))", "z"),
     FORMS(SCALED, SCALED, "z"),
-    FORMS("add(" SCALED ", columns(z))", "add(" SCALED ", columns(z))", "w"), NULL};
-enum { IS_RELU = 1, HAS_RESIDUAL = 2, HAS_SHIFT = 4, HAS_SCALE = 8 };
+    FORMS("add(" SCALED ", columns(z))", "add(" SCALED ", columns(z))", "w"),
+    "x, mean_rows(x), var_rows(x)",
+    NULL};
+enum { IS_RELU = 1, HAS_RESIDUAL = 2, HAS_SHIFT = 4, HAS_SCALE = 8, HAS_SUMS = 16 };
+enum { OLDEST_SUMS = 80, LEAST_US = 10 };
 
 static bool add_step(const hl_device *device, const hl_graph *graph, const hl_node *node,
                      cudnnPointwiseMode_t mode, int arg, bool per_channel, hl_dnn_conv *c,
@@ -65,6 +71,25 @@ static bool add_step(const hl_device *device, const hl_graph *graph, const hl_no
     return true;
 }
 
+/* Are sums of the result's channels worth a plan? cuDNN compiles it, which takes about half a
+ * second in each process, and what is saved is one read of the result; where a block holds the
+ * channels that it normalises (norm.c), none. */
+static bool may_have_sums(const hl_device *device, const hl_graph *graph, const hl_node *node,
+                          hl_reason *out_why_not)
+{
+    const hl_cuda_facts *facts = hl_cuda_device_facts(device);
+    const hl_type *type = hl_node_out_type(graph, node, 0);
+    if (facts->arch < OLDEST_SUMS)
+        hl_reason_set(out_why_not, "sums of channels need sm_%d, got sm_%d", OLDEST_SUMS,
+                      facts->arch);
+    else if (hl_shape_span(&type->shape, 0, type->shape.rank - 1) <= HL_CUDA_NORM_HELD ||
+             (double)hl_type_bytes(type) < facts->bytes_per_us * LEAST_US)
+        hl_reason_set(out_why_not, "sums of so few elements save too little");
+    else
+        return true;
+    return false;
+}
+
 static bool set_steps(const hl_device *device, const hl_graph *graph, const hl_node *node,
                       hl_dnn_conv *c, hl_reason *out_why_not)
 {
@@ -78,6 +103,7 @@ static bool set_steps(const hl_device *device, const hl_graph *graph, const hl_n
                  {IS_RELU, CUDNN_POINTWISE_RELU_FWD, false, false}};
     int form = hl_fusion_find(graph, node, hl_dnn_fusions);
     int arg = form ? hl_node_epilogue_in(node) : -1;
+    if (form & HAS_SUMS && !may_have_sums(device, graph, node, out_why_not)) return false;
     if (hl_node_anchor_in(node) > 2 &&
         !add_step(device, graph, node, CUDNN_POINTWISE_ADD, 2, true, c, out_why_not))
         return false;
@@ -88,9 +114,14 @@ static bool set_steps(const hl_device *device, const hl_graph *graph, const hl_n
                       parts[i].per_channel, c, out_why_not))
             return false;
     if (form & IS_RELU) c->activation = "relu";
-    /* A kernel in their place reads the result and perhaps a residual, and writes it. */
+    c->has_sums = form & HAS_SUMS;
+    /* A kernel in their place reads the result and perhaps a residual, and writes it; one for the
+     * sums reads it alone. */
     if (form)
-        c->apart_bytes = (form & HAS_RESIDUAL ? 3 : 2) * bytes_of(c->result) *
+        c->apart_bytes = (form & HAS_SUMS       ? 1
+                          : form & HAS_RESIDUAL ? 3
+                                                : 2) *
+                         bytes_of(c->result) *
                          hl_shape_numel(&hl_node_out_type(graph, node, 0)->shape);
     return true;
 }
@@ -137,7 +168,7 @@ hl_dnn_conv hl_dnn_conv_bare(const hl_dnn_conv *conv)
     hl_dnn_conv c = *conv;
     memset(c.step + c.n_own, 0, sizeof *c.step * (size_t)(c.n_steps - c.n_own));
     c.n_steps = c.n_own;
-    c.activation = NULL, c.apart_bytes = 0;
+    c.activation = NULL, c.apart_bytes = 0, c.has_sums = false;
     return c;
 }
 
@@ -154,6 +185,17 @@ int64_t hl_dnn_conv_weight_bytes(const hl_dnn_conv *c)
            bytes_of(c->op == HL_OP_CONV_WEIGHT_GRAD ? c->result : c->operand);
 }
 
+/* Of the result. */
+static int64_t count_channels(const hl_dnn_conv *c)
+{
+    return c->op == HL_OP_CONV_TRANSPOSE ? c->conv.C : c->conv.O;
+}
+
+int64_t hl_dnn_conv_sums_bytes(const hl_dnn_conv *c)
+{
+    return count_channels(c) * (int64_t)sizeof(float);
+}
+
 /* ---- its text -------------------------------------------------------------------------------- */
 
 static const char *type_text(cudnnDataType_t type)
@@ -161,13 +203,21 @@ static const char *type_text(cudnnDataType_t type)
     return type == CUDNN_DATA_BFLOAT16 ? "bf16" : type == CUDNN_DATA_HALF ? "f16" : "f32";
 }
 
-static int write_dims(char *out_text, size_t bytes, const char *what, const int64_t *dims, int n)
+static void add_text(hl_problem *problem, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static void add_text(hl_problem *problem, const char *format, ...)
 {
-    int at = snprintf(out_text, bytes, " %s ", what);
-    for (int d = 0; d < n; d++)
-        at +=
-            snprintf(out_text + at, bytes - (size_t)at, "%s%lld", d ? "x" : "", (long long)dims[d]);
-    return at;
+    size_t n = strlen(problem->text);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(problem->text + n, sizeof problem->text - n, format, args);
+    va_end(args);
+}
+
+static void add_dims(hl_problem *problem, const char *what, const int64_t *dims, int n)
+{
+    add_text(problem, " %s ", what);
+    for (int d = 0; d < n; d++) add_text(problem, "%s%lld", d ? "x" : "", (long long)dims[d]);
 }
 
 hl_problem hl_dnn_conv_problem(hl_device *device, const hl_dnn_conv *c)
@@ -176,29 +226,27 @@ hl_problem hl_dnn_conv_problem(hl_device *device, const hl_dnn_conv *c)
     hl_problem problem = {.refusals = &hl_cuda_of(device)->cudnn->refusals,
                           .activation = c->activation,
                           .apart_bytes = c->apart_bytes};
-    char *text = problem.text;
-    const size_t bytes = sizeof problem.text;
     const struct {
         const char *what;
         const int64_t *dims;
     } dims[] = {{"x", w->in},          {"w", w->kernel},          {"y", w->out},
                 {"stride", w->stride}, {"dilation", w->dilation}, {"pad", w->before},
                 {"-", c->after}};
-    int at = snprintf(text, bytes, "%s %s %s %s n %lld c %lld o %lld g %lld",
-                      hl_op_get(c->op)->name, type_text(c->operand), type_text(c->result),
-                      c->tf32 ? "tf32" : "f32", (long long)c->conv.N, (long long)c->conv.C,
-                      (long long)c->conv.O, (long long)c->conv.groups);
+    add_text(&problem, "%s %s %s %s n %lld c %lld o %lld g %lld", hl_op_get(c->op)->name,
+             type_text(c->operand), type_text(c->result), c->tf32 ? "tf32" : "f32",
+             (long long)c->conv.N, (long long)c->conv.C, (long long)c->conv.O,
+             (long long)c->conv.groups);
     for (size_t i = 0; i < sizeof dims / sizeof *dims; i++)
-        at += write_dims(text + at, bytes - (size_t)at, dims[i].what, dims[i].dims, w->n);
-    at += snprintf(text + at, bytes - (size_t)at, " align %u %u %u", c->align[0], c->align[1],
-                   c->align[2]);
+        add_dims(&problem, dims[i].what, dims[i].dims, w->n);
+    add_text(&problem, " align %u %u %u", c->align[0], c->align[1], c->align[2]);
     for (int i = 0; i < c->n_steps; i++) {
         const hl_dnn_step *step = &c->step[i];
-        at += snprintf(text + at, bytes - (size_t)at, " %d", (int)step->mode);
+        add_text(&problem, " %d", (int)step->mode);
         if (step->arg >= 0)
-            at += snprintf(text + at, bytes - (size_t)at, "%s%s%u", step->per_channel ? "c" : "",
-                           type_text(step->type), step->align);
+            add_text(&problem, "%s%s%u", step->per_channel ? "c" : "", type_text(step->type),
+                     step->align);
     }
+    if (c->has_sums) add_text(&problem, " sums");
     return problem;
 }
 
@@ -354,18 +402,44 @@ static cudnnBackendDescriptor_t make_convolution(hl_cudnn_descs *descs, const hl
     return op;
 }
 
+/* One number for each of the result's channels. */
+static cudnnBackendDescriptor_t make_channels(hl_cudnn_descs *descs, const hl_dnn_conv *c,
+                                              int64_t id, cudnnDataType_t type, uint32_t align)
+{
+    const int64_t ones[HL_WINDOW_DIMS] = {1, 1, 1};
+    return make_tensor(descs, id, 1, count_channels(c), ones,
+                       c->conv.window.n == 1 ? 2 : c->conv.window.n, type, align, false);
+}
+
 /* What step i reads beside: values of the result's shape, or one for each of its channels. */
 static cudnnBackendDescriptor_t make_beside(hl_cudnn_descs *descs, const hl_dnn_conv *c, int i)
 {
     const hl_dnn_step *step = &c->step[i];
-    const int64_t ones[HL_WINDOW_DIMS] = {1, 1, 1};
-    tensor_role role = find_row(c->op)->role[2];
-    int64_t channels = role == ROLE_X ? c->conv.C : c->conv.O;
-    if (!step->per_channel)
-        return make_role(descs, c, role, HL_DNN_BESIDE + i, step->type, step->align, false);
-    return make_tensor(descs, HL_DNN_BESIDE + i, 1, channels, ones,
-                       c->conv.window.n == 1 ? 2 : c->conv.window.n, step->type, step->align,
-                       false);
+    if (step->per_channel)
+        return make_channels(descs, c, HL_DNN_BESIDE + i, step->type, step->align);
+    return make_role(descs, c, find_row(c->op)->role[2], HL_DNN_BESIDE + i, step->type, step->align,
+                     false);
+}
+
+/* Sums of the result's channels, and of their squares. */
+static cudnnBackendDescriptor_t make_sums(hl_cudnn_descs *descs, const hl_dnn_conv *c,
+                                          cudnnBackendDescriptor_t x)
+{
+    const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
+    const cudnnGenStatsMode_t mode = CUDNN_GENSTATS_SUM_SQSUM;
+    cudnnBackendDescriptor_t sums = make_channels(descs, c, HL_DNN_SUMS, compute, HL_ALIGN),
+                             squares = make_channels(descs, c, HL_DNN_SQUARES, compute, HL_ALIGN);
+    cudnnBackendDescriptor_t op =
+        hl_cudnn_desc_make(descs, CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR);
+    hl_cudnn_desc_set(descs, op, CUDNN_ATTR_OPERATION_GENSTATS_MODE, CUDNN_TYPE_GENSTATS_MODE, 1,
+                      &mode);
+    hl_cudnn_desc_set(descs, op, CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1,
+                      &compute);
+    hl_cudnn_desc_link(descs, op, CUDNN_ATTR_OPERATION_GENSTATS_XDESC, x);
+    hl_cudnn_desc_link(descs, op, CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, sums);
+    hl_cudnn_desc_link(descs, op, CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, squares);
+    hl_cudnn_desc_finalize(descs, op, "sums of channels");
+    return op;
 }
 
 static cudnnBackendDescriptor_t make_step(hl_cudnn_descs *descs, const hl_dnn_conv *c, int i,
@@ -391,17 +465,19 @@ static cudnnBackendDescriptor_t make_step(hl_cudnn_descs *descs, const hl_dnn_co
 
 cudnnBackendDescriptor_t hl_dnn_conv_build(hl_cudnn_descs *descs, const hl_dnn_conv *c)
 {
-    cudnnBackendDescriptor_t ops[1 + HL_DNN_STEPS], x = make_result(descs, c, -1);
+    cudnnBackendDescriptor_t ops[2 + HL_DNN_STEPS], x = make_result(descs, c, -1);
+    int n = 1 + c->n_steps;
     ops[0] = make_convolution(descs, c, x);
     for (int i = 0; i < c->n_steps; i++) {
         cudnnBackendDescriptor_t y = make_result(descs, c, i);
         ops[1 + i] = make_step(descs, c, i, x, y);
         x = y;
     }
+    if (c->has_sums) ops[n++] = make_sums(descs, c, x);
     cudnnBackendDescriptor_t graph =
         hl_cudnn_desc_make(descs, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-    hl_cudnn_desc_set(descs, graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                      1 + c->n_steps, ops);
+    hl_cudnn_desc_set(descs, graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, n,
+                      ops);
     if (descs->dnn->handle)
         hl_cudnn_desc_set(descs, graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1,
                           &descs->dnn->handle);

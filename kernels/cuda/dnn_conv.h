@@ -6,8 +6,9 @@
 #include "kernels/cuda/cudnn.h"
 
 /* Tensors of a graph; their numbers are their unique ids. The three of the convolution stand in the
- * order of the node's operands and its result; then what its steps read. */
-enum { HL_DNN_FIRST = 1, HL_DNN_SECOND, HL_DNN_RESULT, HL_DNN_BESIDE };
+ * order of the node's operands and its result; then the sums that it makes, and what its steps
+ * read. */
+enum { HL_DNN_FIRST = 1, HL_DNN_SECOND, HL_DNN_RESULT, HL_DNN_SUMS, HL_DNN_SQUARES, HL_DNN_BESIDE };
 enum { HL_DNN_STEPS = 5, HL_DNN_TENSORS = HL_DNN_BESIDE + HL_DNN_STEPS };
 
 /* Pointwise work behind the convolution. */
@@ -32,6 +33,7 @@ typedef struct hl_dnn_conv {
     uint32_t align[3]; /* of both operands and the result */
     int n_steps;
     hl_dnn_step step[HL_DNN_STEPS];
+    bool has_sums;          /* it gives the sums of its channels and of their squares, in float32 */
     const char *activation; /* as of hl_problem */
     int64_t apart_bytes;
     int n_own; /* steps that are not of programs but the op's: its bias */
@@ -49,6 +51,7 @@ hl_dnn_conv hl_dnn_conv_bare(const hl_dnn_conv *conv);
 /* The tensor that lies in scratch in a form of the library's own, the weight; -1: none does. */
 int hl_dnn_conv_packed(const hl_dnn_conv *conv);
 int64_t hl_dnn_conv_weight_bytes(const hl_dnn_conv *conv);
+int64_t hl_dnn_conv_sums_bytes(const hl_dnn_conv *conv);
 /* Its text is all that the library is told, but for whether it is to repeat its bits. */
 hl_problem hl_dnn_conv_problem(hl_device *device, const hl_dnn_conv *conv);
 

@@ -157,6 +157,12 @@ static CUresult get_attribute(int *value, CUdevice_attribute attribute, CUdevice
     case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN:
         number = hl_cuda_gpu_number(gpu, "maxSharedMemoryPerBlockOptin");
         break;
+    case CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE:
+        number = hl_cuda_gpu_number(gpu, "memClockRateKHz");
+        break;
+    case CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH:
+        number = hl_cuda_gpu_number(gpu, "memoryBusWidth");
+        break;
     }
     *value = (int)number;
     return number >= 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;

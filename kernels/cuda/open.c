@@ -103,7 +103,7 @@ cleanup:
 
 typedef struct gpu_facts {
     char name[64];
-    int arch, n_multiprocessors, shared_bytes;
+    int arch, n_multiprocessors, shared_bytes, memory_khz, memory_bits;
     size_t total_bytes;
 } gpu_facts;
 
@@ -125,6 +125,9 @@ static CUresult read_gpu(const hl_cuda_driver *driver, int index, CUdevice *out_
                              CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, gpu));
     ASK(cuDeviceGetAttribute(&out_facts->shared_bytes,
                              CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, gpu));
+    ASK(cuDeviceGetAttribute(&out_facts->memory_khz, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, gpu));
+    ASK(cuDeviceGetAttribute(&out_facts->memory_bits, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH,
+                             gpu));
 #undef ASK
     out_facts->arch = 10 * major + minor;
     return error;
@@ -134,9 +137,12 @@ static void name_device(hl_cuda_device *device, const gpu_facts *facts)
 {
     snprintf(device->base.name, sizeof device->base.name, "%.60s, %.1f GiB, sm_%d", facts->name,
              (double)facts->total_bytes / (1 << 30), facts->arch);
+    /* Two words a cycle. */
+    double bytes_per_us = 2e-3 * facts->memory_khz * facts->memory_bits / 8;
     device->facts = (hl_cuda_facts){.arch = facts->arch,
                                     .n_multiprocessors = facts->n_multiprocessors,
-                                    .shared_bytes_block = (size_t)facts->shared_bytes};
+                                    .shared_bytes_block = (size_t)facts->shared_bytes,
+                                    .bytes_per_us = bytes_per_us};
     device->base.reduced_dtype = facts->arch >= HL_CUDA_OLDEST_BF16 ? HL_DTYPE_BF16 : HL_DTYPE_F16;
     device->base.keeps_reduced = true;
 }

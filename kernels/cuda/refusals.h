@@ -29,7 +29,7 @@ typedef struct hl_refusals {
 void hl_refusals_deinit(hl_refusals *refusals);
 
 /* A problem of one node. Equal problems have equal texts, of all that the library is told. */
-enum { HL_PROBLEM_TEXT = 256 };
+enum { HL_PROBLEM_TEXT = 512 };
 typedef struct hl_problem {
     hl_refusals *refusals;
     char text[HL_PROBLEM_TEXT];

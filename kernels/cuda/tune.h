@@ -6,7 +6,7 @@
 #include "backend/backend.h"
 #include "kernels/cuda/refusals.h"
 
-enum { HL_TUNED_OUTS = 2, HL_TUNED_ALGOS = 8, HL_TUNED_ALGO_TEXT = 144 };
+enum { HL_TUNED_OUTS = 3, HL_TUNED_ALGOS = 8, HL_TUNED_ALGO_TEXT = 144 };
 
 typedef struct hl_tuned hl_tuned;
 typedef struct hl_tuned_place {

@@ -39,6 +39,16 @@ static bool fusion_skip(fusion_text *t, const char *word)
     return is_there;
 }
 
+/* Does the text name this operand? */
+__attribute__((unused)) static bool fusion_reads(const char *text, char name)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz_";
+    for (const char *at = text; (at = strchr(at, name)); at++)
+        if ((at == text || !strchr(letters, at[-1])) && (!at[1] || !strchr(letters, at[1])))
+            return true;
+    return false;
+}
+
 static uint8_t fusion_expression(fusion_text *t)
 {
     static const char names[] = "xyzw";
@@ -77,12 +87,17 @@ static hl_program fusion_program(const char **text, const hl_type *type, hl_type
 {
     fusion_text t = {.at = *text};
     int32_t rank = type->shape.rank;
+    static const char *const statistics[] = {"sum_rows(", "mean_rows(", "var_rows("};
     bool has_sums = false;
     t.program.shape = type->shape;
     fusion_load(&t, 0);
     do {
         int j = t.program.n_out++;
-        bool is_sum = fusion_skip(&t, "sum_rows("), is_mask = strncmp(t.at, "gt(", 3) == 0;
+        bool is_sum = false, is_mask = strncmp(t.at, "gt(", 3) == 0;
+        for (int k = 0; k < 3 && !is_sum; k++) {
+            is_sum = fusion_skip(&t, statistics[k]);
+            t.program.out[j].statistic = (uint8_t)(is_sum ? k : HL_PW_SUM);
+        }
         t.program.out[j].reg = fusion_expression(&t);
         t.program.out[j].sums = is_sum ? HL_PW_SUM_ROWS : HL_PW_FULL;
         out_types[j] = *type;

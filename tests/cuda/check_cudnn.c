@@ -113,7 +113,7 @@ static hl_graph *make_graph(const conv_line *l)
     hl_type columns = {HL_DTYPE_F32, hl_shape_1d(op == HL_OP_CONV ? l->O : l->C)};
     for (const char *name = "yzw"; *name; name++) {
         char text[16];
-        if (!strchr(l->fusion, *name)) continue;
+        if (!fusion_reads(l->fusion, *name)) continue;
         snprintf(text, sizeof text, "columns(%c)", *name);
         CHECK_OK(hl_graph_input(graph, "beside", strstr(l->fusion, text) ? columns : whole,
                                 &in[n_in++]));

@@ -31,6 +31,8 @@ FUSIONS = (
     "relu(add(mul(x, columns(y)), columns(z)))",
     "relu(add(add(mul(x, columns(y)), columns(z)), w))",
 )
+# Of GPUs that multiply bfloat16.
+SUMS = "x, mean_rows(x), var_rows(x)"
 # Batches and sides of images.
 SIZES = {"resnet_cifar": (128, 32), "unet": (8, 256)}
 
@@ -91,7 +93,7 @@ def lines(names: list[str], dtype: str) -> list[str]:
             asked[f"conv_weight_grad {dtype} f32 {fields}"] = None
             asked[f"conv f32 f32 {fields}"] = None
     block = " 64 256 64 1 2 56 56 1 1 1 1 1 1 0 0 0 0"
-    for fusion in FUSIONS:
+    for fusion in FUSIONS + (SUMS,) * (dtype == "bf16"):
         asked[f"conv {dtype} {dtype}{block} {fusion}"] = None
     return list(asked)
 

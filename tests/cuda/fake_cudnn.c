@@ -42,8 +42,10 @@ void hl_fake_dnn_configure(const char *text)
 {
     hl_fake_dnn_config wanted = {.drops_nan = strcmp(text, "drops_nan=1") == 0,
                                  .has_no_steps = strcmp(text, "no_steps=1") == 0,
+                                 .has_no_sums = strcmp(text, "no_sums=1") == 0,
                                  .runs_nothing = strcmp(text, "runs_nothing=1") == 0};
-    if (*text && !wanted.drops_nan && !wanted.has_no_steps && !wanted.runs_nothing)
+    if (*text && !wanted.drops_nan && !wanted.has_no_steps && !wanted.has_no_sums &&
+        !wanted.runs_nothing)
         fprintf(stderr, "the fake cuDNN: not understood: %s\n", text);
     hl_fake_dnn_reset(&wanted);
 }
@@ -227,8 +229,15 @@ static const attribute_row attribute_rows[] = {
     LINK(OPERATION_POINTWISE_DESCRIPTOR, OPERATION_POINTWISE_XDESC),
     LINK(OPERATION_POINTWISE_DESCRIPTOR, OPERATION_POINTWISE_BDESC),
     LINK(OPERATION_POINTWISE_DESCRIPTOR, OPERATION_POINTWISE_YDESC),
+    {CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR, CUDNN_ATTR_OPERATION_GENSTATS_MODE,
+     CUDNN_TYPE_GENSTATS_MODE, 1, 1},
+    {CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR, CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC,
+     CUDNN_TYPE_DATA_TYPE, 1, 1},
+    LINK(OPERATION_GEN_STATS_DESCRIPTOR, OPERATION_GENSTATS_XDESC),
+    LINK(OPERATION_GEN_STATS_DESCRIPTOR, OPERATION_GENSTATS_SUMDESC),
+    LINK(OPERATION_GEN_STATS_DESCRIPTOR, OPERATION_GENSTATS_SQSUMDESC),
     {CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, CUDNN_ATTR_OPERATIONGRAPH_OPS,
-     CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, 1 + MAX_STEPS},
+     CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, 2 + MAX_STEPS},
     {CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE,
      1, 1},
     {CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
@@ -450,8 +459,35 @@ static cudnnStatus_t finalize_pointwise(desc *d)
     return CUDNN_STATUS_SUCCESS;
 }
 
+static cudnnStatus_t finalize_sums(desc *d)
+{
+    operation *op = &d->as.op;
+    static const int names[] = {CUDNN_ATTR_OPERATION_GENSTATS_XDESC,
+                                CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC,
+                                CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC};
+    int64_t mode = -1, compute = -1;
+    read_numbers(d, CUDNN_ATTR_OPERATION_GENSTATS_MODE, &mode);
+    read_numbers(d, CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, &compute);
+    if (mode != CUDNN_GENSTATS_SUM_SQSUM || compute != CUDNN_DATA_FLOAT)
+        return complain("sums that are not whole");
+    op->type = d->type, op->mode = -1;
+    for (int i = 0; i < 3; i++) {
+        const desc *link = read_link(d, names[i], CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+        if (!link) return complain("sums of nothing, or nowhere");
+        op->t[i] = link->as.tensor;
+    }
+    for (int i = W; i <= Y; i++) {
+        bool fits = op->t[i].rank == op->t[X].rank && op->t[i].type == CUDNN_DATA_FLOAT &&
+                    !op->t[i].is_virtual;
+        for (int64_t k = 0; fits && k < op->t[X].rank; k++)
+            fits = op->t[i].dim[k] == (k == 1 ? op->t[X].dim[1] : 1);
+        if (!fits) return complain("sums of another shape or type");
+    }
+    return CUDNN_STATUS_SUCCESS;
+}
+
 /* A convolution, each further operation on the result of the one before; what lies between is
- * nowhere in memory, what lies at the ends is. */
+ * nowhere in memory, what lies at the ends is. Sums of the result may come last. */
 static cudnnStatus_t finalize_graph(desc *d)
 {
     problem *p = &d->as.graph;
@@ -460,9 +496,14 @@ static cudnnStatus_t finalize_graph(desc *d)
     if (!ops || (handle && (*(struct cudnnContext *const *)handle->data)->kind != HANDLE))
         return complain("a graph without operations, or of no handle");
     p->n = ops->n;
-    for (int64_t i = 0; i < p->n; i++) {
+    for (int64_t i = 0; i < ops->n; i++) {
         const desc *op = ((desc *const *)ops->data)[i];
         p->op[i] = op->as.op;
+        if (i > 0 && i == ops->n - 1 && op->type == CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR)
+            p->n--, p->has_sums = 1;
+    }
+    for (int64_t i = 0; i < p->n; i++) {
+        const desc *op = ((desc *const *)ops->data)[i];
         bool is_step = op->type == CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR;
         if (is_step != (i > 0)) return complain("a graph that is no convolution with steps");
         const tensor *result = &p->op[i].t[find_result(&p->op[i])];
@@ -471,6 +512,9 @@ static cudnnStatus_t finalize_graph(desc *d)
         if (i > 0 && p->op[i].t[X].id != p->op[i - 1].t[find_result(&p->op[i - 1])].id)
             return complain("a step on something else");
     }
+    const operation *last = &p->op[p->n - 1];
+    if (p->has_sums && p->op[p->n].t[X].id != last->t[find_result(last)].id)
+        return complain("sums of something else");
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -508,9 +552,9 @@ static bool is_there(const problem *p, int i, int64_t mode)
 {
     const engine_row *row = &engine_table[i];
     if ((mode == CUDNN_HEUR_MODE_FALLBACK) != (i == FALLBACK_ENGINE)) return false;
-    if (p->n > 1 && config.has_no_steps) return false;
+    if ((p->n > 1 && config.has_no_steps) || (p->has_sums && config.has_no_sums)) return false;
     if (row->notes & DOWN_CONVERT && p->op[0].t[X].type != CUDNN_DATA_FLOAT) return false;
-    for (int64_t o = 0; o < p->n; o++)
+    for (int64_t o = 0; o < p->n + p->has_sums; o++)
         for (int t = 0; t < 3; t++)
             if (p->op[o].t[t].rank && p->op[o].t[t].align < row->align) return false;
     return true;
@@ -584,6 +628,7 @@ static cudnnStatus_t finalize(desc *d)
     case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR:
     case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR:
         return finalize_convolution(d);
+    case CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR: return finalize_sums(d);
     case CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR: return finalize_graph(d);
     case CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR: return finalize_heuristics(d);
     case CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR: return finalize_plan(d);
@@ -698,7 +743,7 @@ static cudnnStatus_t find_tensor(const tensor *t, const desc *pack, void **out_a
 
 static cudnnStatus_t find_memory(job *j, const desc *pack)
 {
-    for (int64_t o = 0; o < j->p.n; o++)
+    for (int64_t o = 0; o < j->p.n + j->p.has_sums; o++)
         for (int t = 0; t < 3; t++) {
             const tensor *of = &j->p.op[o].t[t];
             cudnnStatus_t status = CUDNN_STATUS_SUCCESS;
@@ -746,9 +791,10 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
     counts.runs++;
     counts.last_engine = j.engine;
     counts.n_steps = (int)j.p.n - 1;
+    counts.has_sums = j.p.has_sums;
     if (config.varying >> j.engine & 1) j.shift = ++n_varied;
     double ms = config.ms[j.engine] > 0 ? config.ms[j.engine] : engine_table[j.engine].ms;
-    if (j.p.n > 1) ms += config.step_ms;
+    if (j.p.n > 1 || j.p.has_sums) ms += config.step_ms;
     return driver.submit(handle->stream, ms, hl_fake_dnn_run, &j, sizeof j)
                ? CUDNN_STATUS_EXECUTION_FAILED
                : CUDNN_STATUS_SUCCESS;

@@ -2,8 +2,8 @@
  * HOTLOOP_CUDNN_PATH names): the backend API as far as convolutions need it. Every descriptor,
  * attribute, pointer and size is checked at least as strictly as the real one does: attributes have
  * their types and sizes, what is linked is finalized, tensors fit the geometry and lie in memory,
- * as aligned as was said. Convolutions and the pointwise steps behind them are computed by a
- * stream's work on emulated memory.
+ * as aligned as was said. Convolutions, the pointwise steps behind them and the sums of their
+ * channels are computed by a stream's work on emulated memory.
  *
  * Heuristics give several engines, of which some must not be taken: see engine_table. An engine's
  * kernel that first runs within a capture is a complaint. */
@@ -16,22 +16,24 @@
 enum { HL_FAKE_DNN_ENGINES = 11 };
 typedef struct hl_fake_dnn_config {
     bool is_silent;                 /* no handle: cudnnCreate fails */
-    bool has_no_steps;              /* heuristics know no engine for pointwise steps */
+    bool has_no_steps;              /* heuristics know no engine for pointwise steps, */
+    bool has_no_sums;               /* or for sums */
     bool runs_nothing;              /* every engine refuses when it runs */
     bool drops_nan;                 /* relu makes 0 of a NaN */
     unsigned varying;               /* bit i: engine i cuts sums elsewhere each time it runs */
     double ms[HL_FAKE_DNN_ENGINES]; /* that each engine takes; 0: what the table says */
-    double step_ms;                 /* that pointwise steps take longer */
+    double step_ms;                 /* that steps and sums take longer */
 } hl_fake_dnn_config;
 typedef struct hl_fake_dnn_counts {
     int64_t calls, searches, plans, runs, live;
     int64_t problems; /* different ones among the searches */
     int last_engine;  /* that ran last */
-    int n_steps;      /* behind the convolution that ran last */
+    int n_steps;      /* behind the convolution that ran last, */
+    bool has_sums;    /* which made sums */
 } hl_fake_dnn_counts;
 
 /* By dlsym from the library. For Python: hl_fake_dnn_configure(text) resets it to what the text
- * says: "drops_nan=1", "no_steps=1", "runs_nothing=1"; "" is nothing. */
+ * says: "drops_nan=1", "no_steps=1", "no_sums=1", "runs_nothing=1"; "" is nothing. */
 /* Counts start again; kernels are unloaded. */
 typedef void (*hl_fake_dnn_reset_fn)(const hl_fake_dnn_config *config);
 /* The k-th call that can fail fails with `status`, or it and all later; 0: none. Returns how many

@@ -7,7 +7,7 @@
 
 #include "kernels/cuda/cudnn_types.h"
 
-enum { MAX_DIMS = 5, MAX_SPATIAL = 3, MAX_STEPS = 5, MAX_TENSORS = 8, X = 0, W, Y };
+enum { MAX_DIMS = 5, MAX_SPATIAL = 3, MAX_STEPS = 5, MAX_TENSORS = 10, X = 0, W, Y };
 
 typedef struct tensor {
     int64_t id, align, dim[MAX_DIMS], stride[MAX_DIMS];
@@ -19,17 +19,18 @@ typedef struct geometry {
     int64_t n, before[MAX_SPATIAL], after[MAX_SPATIAL], stride[MAX_SPATIAL], dilation[MAX_SPATIAL];
 } geometry;
 
-/* A convolution, or (mode >= 0) a pointwise step on x; 64-bit members alone, so that it has no
- * holes. */
+/* A convolution, (mode >= 0) a pointwise step on x, or sums of x; 64-bit members alone, so that it
+ * has no holes. */
 typedef struct operation {
     int64_t type, mode, reads;
     geometry of;
-    tensor t[3]; /* x, w, y; of a step: x, what it reads beside, y */
+    tensor t[3]; /* x, w, y; of a step: x, what it reads beside, y; x, its sums, its squares' */
 } operation;
 
 typedef struct problem {
-    int64_t n;
-    operation op[1 + MAX_STEPS];
+    int64_t n;        /* the convolution and its steps; */
+    int64_t has_sums; /* then one more */
+    operation op[2 + MAX_STEPS];
 } problem;
 
 static inline size_t bytes_of(int64_t type)
@@ -47,7 +48,7 @@ static inline int find_result(const operation *op)
 
 typedef struct job {
     problem p;
-    void *at[1 + MAX_STEPS][3]; /* of each operation's tensors; NULL: virtual */
+    void *at[2 + MAX_STEPS][3]; /* of each operation's tensors; NULL: virtual */
     void *workspace;
     int64_t workspace_bytes;
     int engine;

@@ -133,7 +133,9 @@ const char *hl_fake_dnn_run(void *context)
     const operation *op = &j->p.op[0], *last = &j->p.op[j->p.n - 1];
     const tensor *result = &last->t[find_result(last)];
     void *to = j->at[j->p.n - 1][find_result(last)];
+    float *sums = j->at[j->p.n][W], *squares = j->at[j->p.n][Y];
     int64_t at[MAX_DIMS] = {0};
+    for (int64_t c = 0; j->p.has_sums && c < result->dim[1]; c++) sums[c] = squares[c] = 0;
     if (j->workspace_bytes) memset(j->workspace, 0xFF, (size_t)j->workspace_bytes);
     do {
         summing s = {.job = j, .cut = 1 + (j->engine + j->shift) % 7};
@@ -146,6 +148,7 @@ const char *hl_fake_dnn_run(void *context)
         float value = s.part[0] + s.part[1];
         for (int64_t i = 1; i < j->p.n; i++) value = apply_step(j, i, at, value);
         store(to, result->type, place(result, at), value);
+        if (j->p.has_sums) sums[at[1]] += value, squares[at[1]] += value * value;
     } while (step_on(result->dim, result->rank, at));
     return NULL;
 }

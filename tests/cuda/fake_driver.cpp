@@ -150,6 +150,8 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = s.config.arch / 10; break;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = s.config.arch % 10; break;
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = s.config.n_multiprocessors; break;
+    case CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE: *value = s.config.memory_khz; break;
+    case CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH: *value = 8; break;
     case CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK: *value = 64 << 10; break;
     case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK: *value = 48 << 10; break;
     case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: *value = 64 << 10; break;
@@ -234,6 +236,7 @@ void hl_fake_reset(const hl_fake_config *config)
                 given.memory_bytes ? given.memory_bytes : (size_t)1 << 30,
                 given.context_bytes ? given.context_bytes : (size_t)64 << 20,
                 given.n_multiprocessors ? given.n_multiprocessors : 4,
+                given.memory_khz ? given.memory_khz : 1,
                 given.takes_code};
     s.process = 0;
     s.live = {};

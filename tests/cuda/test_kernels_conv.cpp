@@ -1,6 +1,7 @@
 /* Products of windows that are not in memory against fp64 of the same rounded operands: rows,
  * steps and taps in either direction, groups, results whose rows lie apart, shares of pixels. And
- * weight gradients as cuDNN leaves them, brought into the weight's order and float32: exact. */
+ * weight gradients as cuDNN leaves them, brought into the weight's order and float32: exact. And
+ * mean and variance of channels from the sums that cuDNN leaves. */
 #include "ir/dtype.h"
 #include "kernels/cuda/conv_dnn.h"
 #include "kernels/cuda/matmul.h"
@@ -207,6 +208,49 @@ template <class T> static void test_widened()
     test_widen<T>(0, 9, 4), test_widen<T>(4, 9, 0);
 }
 
+/* Channels whose means are so many standard deviations from 0; the first of them is constant. Sums
+ * are as good as float32 has them, so what is compared is what the kernel makes of them. */
+template <class T> static void test_moments(int64_t R, int64_t C, double mean, int by_block)
+{
+    start_case("conv_moments %s (%lld,%lld), mean %g, by_block %d", suffix<T>(), (long long)R,
+               (long long)C, mean, by_block);
+    buffer<T> x(R * C);
+    buffer<float> sums(C), squares(C), got_mean(C), got_var(C);
+    std::vector<double> middle(C), var(C);
+    fill_random(x, 1, mean);
+    for (int64_t r = 0; r < R; r++) hl_write(x.get(), r * C, (float)mean);
+    for (int64_t c = 0; c < C; c++) {
+        double sum = 0, square = 0;
+        for (int64_t r = 0; r < R; r++) {
+            double v = number(x[r * C + c]);
+            sum += v, square += v * v;
+        }
+        sums[c] = (float)sum, squares[c] = (float)square;
+        middle[c] = sum / (double)R;
+        for (int64_t r = 0; r < R; r++) {
+            double v = number(x[r * C + c]) - middle[c];
+            var[c] += v * v / (double)R;
+        }
+    }
+    run_orders({&got_mean, &got_var}, [&] {
+        LAUNCH(conv_moments, suffix<T>(), 3, 64,
+               {x.get(), sums.get(), squares.get(), got_mean.get(), got_var.get()}, R, C, by_block);
+    });
+    check_close(
+        "mean", got_mean, [&](int64_t c) { return middle[c]; },
+        [&](int64_t c) { return 1e-6 * (fabs(middle[c]) + sqrt(var[c])); });
+    check_close(
+        "var", got_var, [&](int64_t c) { return var[c]; },
+        [&](int64_t c) { return 1e-5 * var[c] + 1e-12 * mean * mean; });
+}
+
+template <class T> static void test_channels()
+{
+    for (int by_block : {0, 1, 2, 4, 8, 16})
+        for (double mean : {0.0, 1.5, 5.0, 300.0}) test_moments<T>(77, 5, mean, by_block);
+    test_moments<T>(1, 3, 2, 2), test_moments<T>(2, 70, 1, 2), test_moments<T>(5000, 2, 40, 1);
+}
+
 template <class T> static void test_all()
 {
     int which = 0;
@@ -226,5 +270,6 @@ int main()
     if (has_bf16_mma()) test_all<hl_bf16>();
     test_all<hl_f16>();
     test_widened<hl_bf16>(), test_widened<hl_f16>();
+    test_channels<float>(), test_channels<hl_bf16>(), test_channels<hl_f16>();
     return finish_tests("test_kernels_conv");
 }

@@ -144,7 +144,8 @@ def check_circles(texts: dict[str, str]) -> list[str]:
 PASS_OPS: dict[str, set[str]] = {
     "amp": {"CAST"},
     "epilogue": {
-        "RESHAPE", "GELU", "GELU_GRAD", "RELU", "RELU_GRAD", "CAST", "WHERE", "GT", "MOMENTS"
+        "RESHAPE", "GELU", "GELU_GRAD", "RELU", "RELU_GRAD", "CAST", "WHERE", "GT", "MOMENTS",
+        "BATCH_NORM"
     },
     "feed": {"CAST"},
     "fold": {"MUL", "DIV", "ADD", "SUB"},

@@ -425,6 +425,20 @@ _WINDOWS = [
         cuda("test_kernels_conv"),
     ),
     Mutant(
+        "gpu-moments-of-cancelled-sums",
+        _CUDA + "conv_dnn.cu",
+        "if (!(all.var > least * square && all.var < most))",
+        "if (!(all.var < most))",
+        cuda("test_kernels_conv"),
+    ),
+    Mutant(
+        "gpu-moments-about-a-rounded-mean",
+        _CUDA + "conv_dnn.cu",
+        "float off = hl_coop_sum(coop, sum) / (float)R;",
+        "float off = 0;",
+        cuda("test_kernels_conv"),
+    ),
+    Mutant(
         "gpu-moves-words-of-two-pixels",
         _CUDA + "window.c",
         "while (w.C % words) words /= 2;",

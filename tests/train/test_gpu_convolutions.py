@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from hotloop import _core, nn
 from hotloop.training.plans import accelerator
-from needs import NO_GPU, emulated
+from needs import IS_EMULATED, NO_GPU, emulated
 from train.recipes import quiet, same_bits, weights
 
 if not os.environ.get("HOTLOOP_TEST_GPU"):
@@ -127,6 +127,72 @@ def test_channels_are_moved_once(gpu: _core.Device) -> None:
     """Images come with their channels second; all else has them last."""
     text = plan_of()
     assert len(re.findall(r"cuda\.(permute|transpose)", text)) == 1
+
+
+class Normed(nn.Module):
+    """Batch norms of more elements than one launch holds, one with a residual and relu behind."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, width, 3, padding=1, bias=False)
+        self.first = nn.BatchNorm2d(width)
+        self.conv = nn.Conv2d(width, width, 3, padding=1)
+        self.second = nn.BatchNorm2d(width)
+        self.head = nn.Linear(width, 4)
+
+    def forward(self, x: hl.Tensor) -> hl.Tensor:
+        x = FUNCTIONAL.relu(self.first(self.stem(x)))
+        x = FUNCTIONAL.relu(self.second(self.conv(x)) + x)
+        return self.head(x.mean((2, 3)))
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "16-mixed"])
+def test_statistics_come_with_the_convolutions(gpu: _core.Device, precision: str) -> None:
+    """Sums of what cuDNN has in hand; weights and running statistics are those of the CPU. A GPU
+    has them of results that it does not read at once; which of them in float32, no GPU has told."""
+    needs(gpu, precision)
+    width, side, n = (8, 18, 40) if IS_EMULATED else (64, 224, 16)
+    images = RNG.normal(2, 1, (n, 3, side, side)).astype(np.float32)
+    rows = hl.DataModule.from_arrays(images, np.arange(n) % 4, val=None, batch_size=8)
+    fields = {"benchmark": False, "precision": precision, "deterministic": True}
+    text = hl.plan(Normed(width), rows, config(**fields)).text
+    if IS_EMULATED or (gpu.reduced_dtype == "bfloat16" and precision != "32-true"):
+        sums = re.findall(r"cuda\.conv\.cudnn.*\{x, mean_rows\(x\), var_rows\(x\)\}", text)
+        assert len(sums) == 2
+        assert not re.search(r"cuda\.(moments|batch_norm)\b", text)
+    got = []
+    for accelerator_fields in ({"accelerator": "cpu", "precision": "32-true"}, {}):
+        hl.manual_seed(1)
+        model = Normed(width)
+        hl.train(model, rows, config(**fields | accelerator_fields))
+        got.append(model.state_dict())
+    slack = 1e-5 if precision == "32-true" else 0.02
+    for name in got[0].keys() - {"conv.bias"}:
+        np.testing.assert_allclose(got[1][name], got[0][name], rtol=slack, atol=slack, err_msg=name)
+
+
+class Shared(nn.Module):
+    """One convolution twice, whose gradients are added."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 3, 3, padding=1)
+        self.head = nn.Linear(3, 4)
+
+    def forward(self, x: hl.Tensor) -> hl.Tensor:
+        return self.head(self.conv(FUNCTIONAL.relu(self.conv(x))).mean((2, 3)))
+
+
+def test_gradients_of_a_shared_weight(gpu: _core.Device) -> None:
+    """Their sum has the weight's order of dims, not the one in which cuDNN makes them."""
+    got = []
+    for accelerator_name in ("cpu", "gpu"):
+        hl.manual_seed(1)
+        model = Shared()
+        hl.train(model, data(), config(accelerator=accelerator_name))
+        got.append(weights(model))
+    for name in got[0]:
+        np.testing.assert_allclose(got[1][name], got[0][name], rtol=1e-4, atol=1e-5, err_msg=name)
 
 
 def library() -> ctypes.CDLL:
