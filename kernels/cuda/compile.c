@@ -108,6 +108,16 @@ static void report_failure(hl_cuda_compiler *compiler)
     compiler->has_warned = true;
 }
 
+bool hl_cuda_can_compile(hl_device *base)
+{
+    hl_cuda_device *device = hl_cuda_of(base);
+    if (base->is_described) return true;
+    hl_mutex_lock(&device->compiler.lock);
+    bool can = open_nvrtc(device) == HL_OK;
+    hl_mutex_unlock(&device->compiler.lock);
+    return can;
+}
+
 hl_status hl_cuda_compile(hl_device *base, const char *source, const char *name)
 {
     hl_cuda_device *device = hl_cuda_of(base);

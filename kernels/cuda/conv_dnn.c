@@ -41,6 +41,14 @@ static size_t find_workspace(const hl_dnn_plans *plans)
     return most;
 }
 
+static hl_status find_bare(conv_state *state, hl_reason *out_why_not)
+{
+    const hl_tuned *tuned = &state->tuned;
+    state->bare = hl_dnn_conv_bare(&state->conv);
+    return hl_dnn_plans_find(tuned->device, &state->bare, tuned->deterministic, tuned->benchmark,
+                             &state->bare_plans, out_why_not);
+}
+
 /* All but own kernels. An activation is tuned with a weight that is NaN: that needs a place of its
  * own. */
 static hl_status begin_state(hl_device *device, const hl_graph *graph, hl_node_id id,
@@ -64,6 +72,14 @@ static hl_status begin_state(hl_device *device, const hl_graph *graph, hl_node_i
             (size_t)hl_round_up(hl_dnn_conv_sums_bytes(&state->conv), (int64_t)device->alignment);
     state->workspace = state->sums + 2 * state->sums_bytes;
     state->workspace_bytes = find_workspace(state->plans);
+    if (!tuned->benchmark || !state->conv.apart_bytes) return HL_OK;
+    /* Tuning compares with the plans without programs, which need their room too: no more than the
+     * node would take without programs. */
+    hl_status status = find_bare(state, out_why_not);
+    if (status != HL_OK) return status == HL_ERROR_CONFIG ? HL_OK : status;
+    size_t bare_bytes = find_workspace(state->bare_plans);
+    if (bare_bytes > state->workspace_bytes) state->workspace_bytes = bare_bytes;
+    state->bare_plans = NULL;
     return HL_OK;
 }
 
@@ -73,8 +89,6 @@ static hl_status query_conv(hl_device *device, const hl_graph *graph, hl_node_id
     const hl_node *node = &graph->nodes[id];
     conv_state state;
     HL_TRY(begin_state(device, graph, id, &state, out_why_not));
-    HL_TRY(hl_problem_check(device, &state.tuned.problem, state.tuned.deterministic,
-                            state.tuned.benchmark, out_why_not));
     out_req->deterministic = true;
     out_req->scratch_bytes = hl_tuned_scratch_bytes(&state.tuned);
     if (state.workspace + state.workspace_bytes > out_req->scratch_bytes)
@@ -146,6 +160,7 @@ static hl_status prepare_conv(hl_device *device, const hl_graph *graph, hl_node_
     state = NULL;
 cleanup:
     if (state) hl_cuda_calls_release(&state->before);
+    if (state) hl_cuda_calls_release(&state->behind);
     hl_free(state);
     if (status == HL_ERROR_CONFIG)
         status = hl_status_set(HL_ERROR_DEVICE, "cuDNN: must do what it said it could, got %s",
@@ -295,13 +310,8 @@ static hl_status begin_bare(hl_tuned *tuned, unsigned *out_algos)
 {
     conv_state *state = (conv_state *)tuned;
     hl_reason why_not;
-    state->bare = hl_dnn_conv_bare(&state->conv);
-    hl_problem problem = hl_dnn_conv_problem(tuned->device, &state->bare);
-    HL_TRY(hl_dnn_plans_find(tuned->device, &state->bare, tuned->deterministic, true,
-                             &state->bare_plans, &why_not));
-    HL_TRY(hl_problem_check(tuned->device, &problem, tuned->deterministic, true, &why_not));
-    for (int i = 0; i < state->bare_plans->n; i++)
-        if (state->bare_plans->plan[i].bytes <= state->workspace_bytes) *out_algos |= 1u << i;
+    HL_TRY(find_bare(state, &why_not));
+    *out_algos = (1u << state->bare_plans->n) - 1;
     return HL_OK;
 }
 

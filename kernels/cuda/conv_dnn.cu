@@ -4,9 +4,9 @@
  * result; weights are small, so reads find their lines in the cache. Launch: any grid, any threads.
  *
  * Mean and variance of channels, of their sums and the sums of their squares. The difference of
- * these loses the digits that the square of the mean is larger by: where that is more than four
- * bits' worth, the channel is read again, at distances from the mean. So a result has the digits of
- * two passes; batch norms, whose channels have means near 0, hardly ever take the second one.
+ * these loses the digits that the square of the mean is larger by, beside what cuDNN's sums have
+ * lost: where that is more than four bits' worth, the channel is read again, at distances from the
+ * mean. The channels of batch norms, whose means are near 0, hardly ever are.
  * Launch: cooperative groups by by_block (fold.h). */
 #include "kernels/cuda/conv_dnn.h"
 
@@ -24,6 +24,9 @@ template <class T> HL_DEVICE void widen(const hl_cuda_conv_widen_params &p)
     }
 }
 
+/* Elements that a thread has on their way at once. */
+enum { BATCH = 8 };
+
 struct moments {
     float mean, var;
 };
@@ -34,10 +37,18 @@ HL_DEVICE moments read_again(const hl_coop_group &coop, const X *x, int64_t c, i
                              float middle)
 {
     float sum = 0, squares = 0;
-    for (int64_t r = coop.rank; r < R; r += coop.size) {
-        float v = hl_read(x, r * C + c) - middle;
-        sum += v;
-        squares += v * v;
+    for (int64_t first = coop.rank; first < R; first += BATCH * coop.size) {
+        float v[BATCH];
+        HL_UNROLL
+        for (int i = 0; i < BATCH; i++) {
+            int64_t r = first + i * coop.size;
+            v[i] = r < R ? hl_read(x, r * C + c) - middle : 0;
+        }
+        HL_UNROLL
+        for (int i = 0; i < BATCH; i++) {
+            sum += v[i];
+            squares += v[i] * v[i];
+        }
     }
     float off = hl_coop_sum(coop, sum) / (float)R;
     float var = hl_coop_sum(coop, squares) / (float)R - off * off;
@@ -51,7 +62,8 @@ template <class X> HL_DEVICE void end_moments(const hl_cuda_conv_moments_params 
     for (int64_t c = coop.first; c < p.C; c += coop.step) {
         float mean = p.at.sums[c] / (float)p.R, square = p.at.squares[c] / (float)p.R;
         moments all = {mean, square - mean * mean};
-        if (!(all.var > least * square && all.var < most))
+        bool is_zero = mean == 0 && square == 0;
+        if (!is_zero && !(all.var > least * square && all.var < most))
             all = read_again(coop, (const X *)p.at.x, c, p.R, p.C, mean);
         if (coop.rank == 0) {
             p.at.mean[c] = all.mean;

@@ -10,6 +10,7 @@
 #include "kernels/cuda/calls.h"
 #include "kernels/cuda/internal.h"
 #include "kernels/cuda/norm.h"
+#include "kernels/cuda/pointwise.h"
 
 /* ---- the convolution ------------------------------------------------------------------------- */
 
@@ -73,8 +74,9 @@ static bool add_step(const hl_device *device, const hl_graph *graph, const hl_no
 
 /* Are sums of the result's channels worth a plan? cuDNN compiles it, which takes about half a
  * second in each process, and what is saved is one read of the result; where a block holds the
- * channels that it normalises (norm.c), none. */
-static bool may_have_sums(const hl_device *device, const hl_graph *graph, const hl_node *node,
+ * channels that it normalises (norm.c), none. What is left of the norm is a program, which NVRTC
+ * compiles. */
+static bool may_have_sums(hl_device *device, const hl_graph *graph, const hl_node *node,
                           hl_reason *out_why_not)
 {
     const hl_cuda_facts *facts = hl_cuda_device_facts(device);
@@ -82,16 +84,20 @@ static bool may_have_sums(const hl_device *device, const hl_graph *graph, const 
     if (facts->arch < OLDEST_SUMS)
         hl_reason_set(out_why_not, "sums of channels need sm_%d, got sm_%d", OLDEST_SUMS,
                       facts->arch);
+    else if (facts->bytes_per_us <= 0)
+        hl_reason_set(out_why_not, "sums need a GPU that tells how fast its memory is");
     else if (hl_shape_span(&type->shape, 0, type->shape.rank - 1) <= HL_CUDA_NORM_HELD ||
              (double)hl_type_bytes(type) < facts->bytes_per_us * LEAST_US)
         hl_reason_set(out_why_not, "sums of so few elements save too little");
+    else if (!hl_cuda_can_compile(device))
+        hl_reason_set(out_why_not, "sums need NVRTC for what is left of a norm");
     else
         return true;
     return false;
 }
 
-static bool set_steps(const hl_device *device, const hl_graph *graph, const hl_node *node,
-                      hl_dnn_conv *c, hl_reason *out_why_not)
+static bool set_steps(hl_device *device, const hl_graph *graph, const hl_node *node, hl_dnn_conv *c,
+                      hl_reason *out_why_not)
 {
     static const struct {
         int bit;
@@ -135,7 +141,7 @@ static bool is_empty(const hl_conv *conv)
 
 /* A weight's gradient in float32 is asked for in the operands' type and widened: of engines that
  * store float32 there is one, for sm_90, and none before. It is summed in float32 all the same. */
-bool hl_dnn_conv_make(const hl_device *device, const hl_graph *graph, hl_node_id id, hl_dnn_conv *c,
+bool hl_dnn_conv_make(hl_device *device, const hl_graph *graph, hl_node_id id, hl_dnn_conv *c,
                       hl_reason *out_why_not)
 {
     const hl_node *node = &graph->nodes[id];

@@ -44,7 +44,7 @@ extern const char *const hl_dnn_fusions[];
 
 /* False and the reason: cuDNN has no such convolution. A node whose channels stand second is
  * described as it will be when they stand last. */
-bool hl_dnn_conv_make(const hl_device *device, const hl_graph *graph, hl_node_id node,
+bool hl_dnn_conv_make(hl_device *device, const hl_graph *graph, hl_node_id node,
                       hl_dnn_conv *out_conv, hl_reason *out_why_not);
 /* The convolution without the programs that its node carries. */
 hl_dnn_conv hl_dnn_conv_bare(const hl_dnn_conv *conv);

@@ -255,17 +255,33 @@ static hl_status ask(hl_cudnn *dnn, const hl_dnn_conv *conv, struct hl_dnn_answe
     return status;
 }
 
+static struct hl_dnn_answer make_question(const char *text, bool deterministic, bool all)
+{
+    struct hl_dnn_answer like = {
+        .hash = hl_hash_text(HL_HASH_START, text), .deterministic = deterministic, .all = all};
+    hl_text_copy(like.text, sizeof like.text, text);
+    return like;
+}
+
+/* What is refused is not asked about: the library would compile plans for nothing. */
+static hl_status check_refusals(hl_device *base, hl_cudnn *dnn, const hl_problem *problem,
+                                bool deterministic, bool all, hl_reason *out_why_not)
+{
+    hl_cuda_device *device = hl_cuda_of(base);
+    struct hl_dnn_answer like = make_question(problem->text, deterministic, all);
+    hl_mutex_lock(&device->library_lock);
+    bool is_known = find_answer(dnn, &like) != NULL;
+    hl_mutex_unlock(&device->library_lock);
+    if (!is_known) HL_TRY(hl_problem_recall(base, problem));
+    return hl_problem_check(base, problem, deterministic, all, out_why_not);
+}
+
 static hl_status find_or_ask(hl_cudnn *dnn, const hl_dnn_conv *conv, const char *text,
                              bool deterministic, bool all, struct hl_dnn_answer **out_answer,
-                             bool *out_new, hl_reason *out_why_not)
+                             hl_reason *out_why_not)
 {
-    struct hl_dnn_answer like = {.hash = hl_hash_text(HL_HASH_START, text),
-                                 .deterministic = deterministic,
-                                 .all = all},
-                         *answer;
-    hl_text_copy(like.text, sizeof like.text, text);
+    struct hl_dnn_answer like = make_question(text, deterministic, all), *answer;
     *out_answer = find_answer(dnn, &like);
-    *out_new = !*out_answer;
     if (*out_answer) return HL_OK;
     HL_TRY(hl_alloc(sizeof *answer, (void **)&answer));
     *answer = like;
@@ -284,16 +300,15 @@ hl_status hl_dnn_plans_find(hl_device *base, const hl_dnn_conv *conv, bool deter
     hl_cudnn *dnn = device->cudnn;
     hl_problem problem = hl_dnn_conv_problem(base, conv);
     struct hl_dnn_answer *answer;
-    bool is_new;
     *out_plans = NULL;
+    HL_TRY(check_refusals(base, dnn, &problem, deterministic, all, out_why_not));
     HL_TRY(hl_cuda_enter(base));
     hl_mutex_lock(&device->library_lock);
     hl_status status =
-        find_or_ask(dnn, conv, problem.text, deterministic, all, &answer, &is_new, out_why_not);
+        find_or_ask(dnn, conv, problem.text, deterministic, all, &answer, out_why_not);
     hl_mutex_unlock(&device->library_lock);
     hl_cuda_leave(base);
     HL_TRY(status);
-    if (is_new) HL_TRY(hl_problem_recall(base, &problem));
     *out_plans = &answer->plans;
     if (answer->plans.n) return HL_OK;
     return hl_reason_set(out_why_not, "cuDNN has no plan for it (%s)",

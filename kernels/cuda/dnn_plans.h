@@ -21,8 +21,9 @@ typedef struct hl_dnn_plans {
     hl_dnn_plan plan[HL_TUNED_ALGOS];
 } hl_dnn_plans;
 
-/* At least one plan, or HL_ERROR_CONFIG and the reason. all: as many as there is room for, else the
- * first one that there is. deterministic: of engines that give the same bits every run. The library
+/* At least one plan, or HL_ERROR_CONFIG and the reason: the library has none, or tuning has found
+ * that it may not be taken (refusals.h). all: as many as there is room for, else the first one that
+ * there is. deterministic: of engines that give the same bits every run. The library
  * is asked once a device about convolutions of one description; what it answers serves all later
  * calls and lives as long as the device, since captures run what plans hold. */
 hl_status hl_dnn_plans_find(hl_device *device, const hl_dnn_conv *conv, bool deterministic,

@@ -125,11 +125,16 @@ static CUresult read_gpu(const hl_cuda_driver *driver, int index, CUdevice *out_
                              CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, gpu));
     ASK(cuDeviceGetAttribute(&out_facts->shared_bytes,
                              CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, gpu));
-    ASK(cuDeviceGetAttribute(&out_facts->memory_khz, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, gpu));
-    ASK(cuDeviceGetAttribute(&out_facts->memory_bits, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH,
-                             gpu));
 #undef ASK
     out_facts->arch = 10 * major + minor;
+    /* A GPU that shares the host's memory may not know. */
+    if (driver->cuDeviceGetAttribute(&out_facts->memory_khz, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE,
+                                     gpu) != CUDA_SUCCESS)
+        out_facts->memory_khz = 0;
+    if (driver->cuDeviceGetAttribute(&out_facts->memory_bits,
+                                     CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH,
+                                     gpu) != CUDA_SUCCESS)
+        out_facts->memory_bits = 0;
     return error;
 }
 

@@ -69,6 +69,8 @@ hl_status hl_cuda_generate_sequence(hl_cuda_generated_step *steps, int n, HL_GIV
  * HL_ERROR_DEVICE where NVRTC is absent or fails: the log says why, and the interpreter does the
  * same. */
 hl_status hl_cuda_compile(hl_device *device, const char *source, const char *name);
+/* Is there an NVRTC for it? On a device that is described: yes. */
+bool hl_cuda_can_compile(hl_device *device);
 
 /* hl_kernel's functions for horizontal fusion. */
 bool hl_cuda_is_horizontal(hl_device *device, const hl_graph *graph, const hl_node_id *ids,

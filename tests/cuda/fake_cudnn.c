@@ -548,6 +548,12 @@ static const engine_row engine_table[N_ENGINES] = {
     {0, 1, 4.0, 0, false, false, false},
 };
 
+static int64_t count_workspace(const problem *p, int i)
+{
+    bool is_plain = p->n == 1 && !p->has_sums;
+    return engine_table[i].workspace + (is_plain ? config.plain_bytes : 0);
+}
+
 static bool is_there(const problem *p, int i, int64_t mode)
 {
     const engine_row *row = &engine_table[i];
@@ -716,7 +722,7 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const opaque,
     case CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE: *n = put_word(values, 1, 0, (int32_t)d->knob[0]); break;
     case CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE: *(int64_t *)values = d->knob[1], *n = 1; break;
     case CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE:
-        *(int64_t *)values = row->workspace, *n = 1;
+        *(int64_t *)values = count_workspace(&d->as.graph, d->engine), *n = 1;
         break;
     default: return complain("an attribute that nobody reads");
     }
@@ -756,7 +762,7 @@ static cudnnStatus_t find_memory(job *j, const desc *pack)
 static cudnnStatus_t find_workspace(job *j, const desc *pack)
 {
     j->workspace = *(void *const *)find(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE)->data;
-    j->workspace_bytes = engine_table[j->engine].workspace;
+    j->workspace_bytes = count_workspace(&j->p, j->engine);
     if (!j->workspace_bytes) return CUDNN_STATUS_SUCCESS;
     if ((uintptr_t)j->workspace % 16 || !driver.is_device(j->workspace, (size_t)j->workspace_bytes))
         return complain("a workspace that is not in the GPU's memory, or not aligned");

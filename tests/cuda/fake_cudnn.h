@@ -23,6 +23,7 @@ typedef struct hl_fake_dnn_config {
     unsigned varying;               /* bit i: engine i cuts sums elsewhere each time it runs */
     double ms[HL_FAKE_DNN_ENGINES]; /* that each engine takes; 0: what the table says */
     double step_ms;                 /* that steps and sums take longer */
+    int64_t plain_bytes;            /* of workspace more, that engines want without them */
 } hl_fake_dnn_config;
 typedef struct hl_fake_dnn_counts {
     int64_t calls, searches, plans, runs, live;

@@ -28,7 +28,8 @@ typedef struct hl_fake_config {
     size_t memory_bytes;       /* of each device; 1 GiB */
     size_t context_bytes;      /* what a context takes of it; 64 MiB */
     int n_multiprocessors;     /* 4 */
-    int memory_khz;            /* 1, of one byte: so slow that it is worth while to save a read */
+    int memory_khz;            /* 1, of one byte: so slow that it is worth while to save a read; -1:
+                                  the driver does not know */
     bool takes_code;           /* a GPU's machine code is loaded too, though it cannot run */
 } hl_fake_config;
 /* A new machine; what lived in the old one is forgotten. A zero means the default, n_devices -1

@@ -350,6 +350,18 @@ static void check_kernel(const hl_fake_dnn_config *config, const conv_case *c, b
     dnn_device_close(device);
 }
 
+/* A machine where the library is not even asked for sums. */
+static void check_no_sums(const hl_fake_config *machine, const conv_case *c)
+{
+    dnn_reset(NULL);
+    hl_device *device = fake_device_open(machine);
+    hl_graph *graph = make_graph(c);
+    CHECK(find_kernel(device, graph) == NULL);
+    CHECK_INT(dnn_counts().searches, 0);
+    hl_graph_destroy(graph);
+    dnn_device_close(device);
+}
+
 /* What the library has not, and what is not asked for, is for another kernel. */
 static void test_refusals(void)
 {
@@ -369,23 +381,18 @@ static void test_refusals(void)
     conv_case few = with_sums;
     few.g = &geometries[0];
     check_kernel(NULL, &few, false);
-    check_case("no sums of what is read at once");
-    dnn_reset(NULL);
-    hl_device *fast = fake_device_open(&(hl_fake_config){.memory_khz = 1000000});
-    hl_graph *large_sums = make_graph(&with_sums);
-    CHECK(find_kernel(fast, large_sums) == NULL);
-    hl_graph_destroy(large_sums);
-    dnn_device_close(fast);
-    check_case("no sums on Turing");
-    dnn_reset(NULL);
-    hl_device *turing = fake_device_open(&(hl_fake_config){.arch = 75});
+    static const hl_fake_config without[] = {
+        {.memory_khz = 1000000}, {.memory_khz = -1}, {.arch = 75}};
     conv_case half = with_sums;
     half.dtype = F16;
-    hl_graph *sums = make_graph(&half);
-    CHECK(find_kernel(turing, sums) == NULL);
-    CHECK_INT(dnn_counts().searches, 0);
-    hl_graph_destroy(sums);
-    dnn_device_close(turing);
+    for (int i = 0; i < 3; i++) {
+        check_case("no sums on GPU %d: its memory is fast, or who knows, or it is a Turing", i);
+        check_no_sums(&without[i], &half);
+    }
+    check_case("no sums without NVRTC");
+    setenv("HOTLOOP_NVRTC_PATH", "none", 1);
+    check_no_sums(NULL, &half);
+    setenv("HOTLOOP_NVRTC_PATH", FAKE_NVRTC, 1);
     check_case("float64");
     conv_case wide = plain;
     wide.dtype = HL_DTYPE_F64;
@@ -528,6 +535,45 @@ static void test_autotune_cache(void)
     hl_free(text);
 }
 
+/* Where they are faster than a plan without them and a read, they are taken; that plan needs its
+ * own workspace to be timed. */
+static void test_sums_are_measured(void)
+{
+    check_case("sums that gain something");
+    forget_cache();
+    hl_device *device = dnn_device_open(&(hl_fake_dnn_config){.step_ms = -1});
+    run_conv(device, &with_sums, true, true);
+    CHECK(dnn_counts().has_sums);
+    dnn_device_close(device);
+}
+
+/* What was refused is known to the next process before the library is asked, which would compile.
+ */
+static void test_refusal_is_kept(void)
+{
+    check_case("a refusal from disk");
+    forget_cache();
+    for (int process = 0; process < 2; process++) {
+        hl_device *device = dnn_device_open(&(hl_fake_dnn_config){.step_ms = 50});
+        hl_graph *graph = make_graph(&with_sums);
+        graph->benchmark = true;
+        CHECK((find_kernel(device, graph) != NULL) == (process == 0));
+        if (process == 1) CHECK_INT(dnn_counts().searches, 0);
+        hl_graph_destroy(graph);
+        if (process == 0) {
+            node_case node;
+            graph = make_graph(&with_sums);
+            graph->benchmark = true;
+            node_begin(&node, device, graph);
+            fill_case(&node);
+            CHECK_ERROR(node_run(&node), HL_ERROR_CONFIG, "it is slower than without");
+            node_end(&node);
+            hl_graph_destroy(graph);
+        }
+        dnn_device_close(device);
+    }
+}
+
 /* Runs a node that no engine may compute; the message, and that it is refused from then on. */
 static void check_refused(const hl_fake_dnn_config *config, const conv_case *c, bool deterministic,
                           const char *why)
@@ -557,6 +603,8 @@ static void test_refused(void)
     check_refused(&(hl_fake_dnn_config){.step_ms = 50}, &relu_alone, false,
                   "it is slower than without what is fused");
     check_refused(&(hl_fake_dnn_config){.step_ms = 50}, &with_sums, false,
+                  "it is slower than without what is fused");
+    check_refused(&(hl_fake_dnn_config){.step_ms = 50, .plain_bytes = 131}, &with_sums, false,
                   "it is slower than without what is fused");
     check_refused(&(hl_fake_dnn_config){.varying = 0x7FF}, &plain, true,
                   "no algorithm gives the same bits twice");
@@ -651,6 +699,7 @@ static void test_driver_failures(void)
 int main(void)
 {
     dnn_library_find();
+    setenv("HOTLOOP_NVRTC_PATH", FAKE_NVRTC, 1);
     forget_cache();
     test_values();
     test_refusals();
@@ -659,6 +708,8 @@ int main(void)
     test_engines();
     test_asked_once();
     test_autotune_cache();
+    test_sums_are_measured();
+    test_refusal_is_kept();
     test_refused();
     setenv("HOTLOOP_CACHE_PATH", "", 1); /* a device knows what it has measured itself */
     test_failures(CUDNN_NO_MEMORY, &with_relu);

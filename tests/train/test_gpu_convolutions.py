@@ -129,6 +129,16 @@ def test_channels_are_moved_once(gpu: _core.Device) -> None:
     assert len(re.findall(r"cuda\.(permute|transpose)", text)) == 1
 
 
+class Look:
+    """A callback that reads the first plan."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def on_epoch_end(self, run: Any) -> None:
+        self.text = str(run.train_plans[0][0])
+
+
 class Normed(nn.Module):
     """Batch norms of more elements than one launch holds, one with a residual and relu behind."""
 
@@ -136,7 +146,7 @@ class Normed(nn.Module):
         super().__init__()
         self.stem = nn.Conv2d(3, width, 3, padding=1, bias=False)
         self.first = nn.BatchNorm2d(width)
-        self.conv = nn.Conv2d(width, width, 3, padding=1)
+        self.conv = nn.Conv2d(width, width, 1, groups=2)
         self.second = nn.BatchNorm2d(width)
         self.head = nn.Linear(width, 4)
 
@@ -151,7 +161,7 @@ def test_statistics_come_with_the_convolutions(gpu: _core.Device, precision: str
     """Sums of what cuDNN has in hand; weights and running statistics are those of the CPU. A GPU
     has them of results that it does not read at once; which of them in float32, no GPU has told."""
     needs(gpu, precision)
-    width, side, n = (8, 18, 40) if IS_EMULATED else (64, 224, 16)
+    width, side, n = (8, 18, 40) if IS_EMULATED else (256, 224, 16)
     images = RNG.normal(2, 1, (n, 3, side, side)).astype(np.float32)
     rows = hl.DataModule.from_arrays(images, np.arange(n) % 4, val=None, batch_size=8)
     fields = {"benchmark": False, "precision": precision, "deterministic": True}
@@ -169,6 +179,41 @@ def test_statistics_come_with_the_convolutions(gpu: _core.Device, precision: str
     slack = 1e-5 if precision == "32-true" else 0.02
     for name in got[0].keys() - {"conv.bias"}:
         np.testing.assert_allclose(got[1][name], got[0][name], rtol=slack, atol=slack, err_msg=name)
+
+
+class Twice(Normed):
+    """A convolution's result that two norms and others read, a norm's that is an output."""
+
+    def forward(self, x: hl.Tensor) -> tuple[hl.Tensor, hl.Tensor]:
+        x = self.stem(x)
+        y = self.first(x)
+        x = x + y * self.second(x)
+        return self.head(x.mean((2, 3))), y
+
+
+@emulated
+@pytest.mark.parametrize("benchmark", [True, False])
+def test_statistics_that_others_read(gpu: _core.Device, benchmark: bool) -> None:
+    """One norm has them from the convolution, or none where that was tuned and is slower."""
+    images = RNG.normal(2, 1, (24, 3, 18, 18)).astype(np.float32)
+    rows = hl.DataModule.from_arrays(images, np.arange(24) % 4, val=None, batch_size=8)
+    got, look = [], Look()
+    for accelerator_name in ("cpu", "gpu"):
+        hl.manual_seed(1)
+        model = Twice(8)
+
+        def loss(outputs: tuple[hl.Tensor, hl.Tensor], targets: hl.Tensor) -> hl.Tensor:
+            return FUNCTIONAL.cross_entropy(outputs[0], targets) + (outputs[1] ** 2).mean() / 8
+
+        fields = config(
+            accelerator=accelerator_name, benchmark=benchmark, loss=loss, callbacks=(look,)
+        )
+        hl.train(model, rows, fields)
+        got.append(model.state_dict())
+    assert look.text.count("mean_rows") == (not benchmark)
+    assert len(re.findall(r"cuda\.batch_norm\b", look.text)) == 1 + benchmark
+    for name in got[0]:
+        np.testing.assert_allclose(got[1][name], got[0][name], rtol=1e-4, atol=1e-5, err_msg=name)
 
 
 class Shared(nn.Module):
@@ -216,16 +261,6 @@ def test_what_the_library_refuses_is_computed(gpu: _core.Device, machine: str) -
     np.testing.assert_allclose(loss, exact, rtol=1e-5)
     assert ("cudnn" in text) == (machine != "runs_nothing=1")
     assert "relu" not in "".join(line for line in text.splitlines() if "cudnn" in line)
-
-
-class Look:
-    """A callback that reads the first plan."""
-
-    def __init__(self) -> None:
-        self.text = ""
-
-    def on_epoch_end(self, run: Any) -> None:
-        self.text = str(run.train_plans[0][0])
 
 
 @pytest.mark.parametrize("benchmark", [True, False])
