@@ -388,7 +388,7 @@ static hl_status rewrite_regions(layout_state *s)
     hl_status status = HL_OK;
     for (int64_t i = 0; i < s->n_nodes && status == HL_OK; i++) {
         const hl_node node = s->graph->nodes[i];
-        if (node.n_out == 0 || !is_turned(s, node.out) || s->is_entry[node.out]) continue;
+        if (node.n_out == 0 || !is_turned(s, node.out)) continue;
         s->changed = true;
         hl_graph_stand_by(s->graph, &node);
         if (is_permute(&node))

@@ -142,13 +142,6 @@ _KERNELS = [
         host("test_device_epilogues"),
     ),
     Mutant(
-        "entry-of-a-region-is-rewritten",
-        _PASSES + "layout.c",
-        " || s->is_entry[node.out]) continue;",
-        ") continue;",
-        python("tests/ops/test_layout.py"),
-    ),
-    Mutant(
         "epilogues-look-at-every-node",
         _PASSES + "epilogue.c",
         "    if (value >= s->n_used) return;",
