@@ -9,6 +9,7 @@
 #define HL_DEFAULT_dtype(value) .default_int = value
 #define HL_DEFAULT_float(value) .default_float = value
 #define HL_DEFAULT_ints(value)  .default_int = value
+#define HL_DEFAULT_text(value)  .default_int = value /* NULL */
 
 #define REQUIRED(kind_, name_)                                                                     \
     {.name = #name_, .kind = HL_ATTR_##kind_, .offset = offsetof(self, name_), .required = true},

@@ -86,6 +86,7 @@ static void write_attr(text_buffer *text, const hl_attrs *attrs, const hl_attr_i
     }
     if (attr->kind == HL_ATTR_text) {
         const char *value = *hl_attrs_text(attrs, attr);
+        if (!attr->required && !value) return;
         write_text(text, " %s=%s", attr->name, value ? value : "");
         return;
     }

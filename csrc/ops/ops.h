@@ -117,6 +117,15 @@ HL_INFER(cross_entropy);
 HL_INFER(cross_entropy_grad);
 HL_VJP(cross_entropy);
 
+/* attention.c */
+HL_INFER(attention);
+HL_INFER(attention_grad);
+HL_VJP(attention);
+HL_LOWER(attention);
+HL_LOWER(attention_grad);
+HL_COST(attention);
+HL_COST(attention_grad);
+
 /* view.c */
 HL_INFER(same);
 HL_INFER(reshape);

@@ -203,6 +203,29 @@ IMAGES = [
     "F.grid_sample(v.view(1, 2, 5, 6), F.affine_grid(x.view(10, 2, 3)[3:4], [1, 2, 3, 4], False),"
     " align_corners=False)",
 ]  # fmt: skip
+_SEEN = "(z.view(-1)[:25].view(5, 5) > -0.8)"
+_HEADS = "x.view(1, 2, 5, 6), z.view(1, 2, 5, 6), v.view(1, 2, 5, 6)"
+_SHARED = "x.view(1, 4, 3, 5), z.view(-1)[:30].view(1, 2, 3, 5), v.view(-1)[:30].view(1, 2, 3, 5)"
+ATTENTION = [
+    f"F.scaled_dot_product_attention({given})"
+    for given in (
+        "x, z, v",
+        _HEADS,
+        f"{_HEADS}, is_causal=True",
+        f"{_HEADS}, scale=0.7",
+        f"{_HEADS}, {_SEEN}",
+        f"{_HEADS}, v.view(-1)[:50].view(1, 2, 5, 5)",
+        f"{_HEADS}, v.view(-1)[:10].view(1, 2, 1, 5)",
+        f"{_SHARED}, enable_gqa=True",
+        f"{_SHARED}, is_causal=True, enable_gqa=True",
+        "x.view(2, 3, 10), z.view(2, 3, 10), v.view(-1)[:24].view(2, 3, 4)",
+        "x.view(2, 1, 5, 2, 3), z.view(2, 1, 5, 2, 3), v.view(2, 1, 5, 2, 3)",
+        "z.view(2, 3, 10), x.view(2, 3, 10), v.view(2, 3, 10), is_causal=True",
+        "z.view(2, 3, 10), v.view(2, 3, 10), x.view(2, 3, 10)",
+        "z.view(2, 3, 10)[:1], x.view(2, 3, 10), v.view(2, 3, 10)",
+        "z.view(1, 2, 5, 6), v.view(1, 2, 5, 6), z.view(1, 2, 5, 6), x[:1, :5]",
+    )
+]
 CASES = [
     *(f"F.{name}(x)" for name in _POINTWISE),
     "F.gelu(x, approximate='tanh')",
@@ -240,6 +263,14 @@ CASES = [
         for reduction in ("mean", "sum", "none")
     ),
     *IMAGES,
+    *ATTENTION,
+    "F.pdist(x)",
+    "F.pdist(x, 1.0)",
+    "F.linear_cross_entropy(x, m, t % 7)",
+    "F.linear_cross_entropy(x, m, t % 7, linear_bias=bm, weight=w[:7], label_smoothing=0.2)",
+    "F.linear_cross_entropy(x, m, ti % 7, ignore_index=6, reduction='sum')",
+    "F.linear_cross_entropy(x[0], m, t[0] % 7, reduction='none')",
+    "F.linear_cross_entropy(x, m[:6].view(3, 2, 10), t3 % 3, reduction='none')",
 ]
 
 

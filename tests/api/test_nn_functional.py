@@ -143,13 +143,15 @@ ARGUMENTS = {
     "AvgPool": (2,), "AdaptiveAvgPool": (2,), "AdaptiveMaxPool": (2,), "LPPool": (2, 2),
     "FractionalMaxPool": (2, 2), "PixelShuffle": (2,), "PixelUnshuffle": (2,),
     "ChannelShuffle": (2,), "Unfold": (2,), "Upsample": ((3, 3),), "UpsamplingNearest": (3,),
-    "UpsamplingBilinear": (3,),
+    "UpsamplingBilinear": (3,), "RNNCell": (4, 3), "GRUCell": (4, 3),
 }  # fmt: skip
 # Containers and layers of two operands or integers, which have tests of their own; Fold takes what
 # Unfold gives.
 OTHERS = {"Module", "Sequential", "Embedding", "Bilinear", "CosineSimilarity", "PairwiseDistance"}
 OTHERS |= {"ModuleList", "ModuleDict", "ParameterList", "ParameterDict", "Fold"}
-OTHERS |= {"MaxUnpool1d", "MaxUnpool2d", "MaxUnpool3d"}
+OTHERS |= {"MaxUnpool1d", "MaxUnpool2d", "MaxUnpool3d", "LSTMCell", "RNNCellBase"}
+OTHERS |= {"AdaptiveLogSoftmaxWithLoss", "MultiheadAttention", "Transformer"}
+OTHERS |= {f"Transformer{kind}" for kind in ("Encoder", "EncoderLayer", "Decoder", "DecoderLayer")}
 OF_IMAGES = {"GroupNorm", "LocalResponseNorm", "SyncBatchNorm", "PixelShuffle", "PixelUnshuffle"}
 OF_IMAGES |= {"ChannelShuffle", "Unfold", "Upsample"}
 

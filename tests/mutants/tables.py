@@ -1,6 +1,17 @@
 """The list of mutants: a table per part of the project."""
 
-from mutants import bindings, core, data, docs, gpu, images, loops, training
+from mutants import (
+    attention,
+    bindings,
+    core,
+    data,
+    docs,
+    gpu,
+    images,
+    loops,
+    sequences,
+    training,
+)
 
 MUTANTS = [
     *training.MUTANTS,
@@ -10,5 +21,7 @@ MUTANTS = [
     *core.MUTANTS,
     *gpu.MUTANTS,
     *images.MUTANTS,
+    *sequences.MUTANTS,
+    *attention.MUTANTS,
     *docs.MUTANTS,
 ]

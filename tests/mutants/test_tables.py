@@ -29,7 +29,7 @@ def is_there(check: Check) -> bool:
     """Whether all tests of a check exist."""
     for name in check.names:
         if check.kind == "python":
-            file, _, test = name.partition("::")
+            file, _, test = name.partition("[")[0].partition("::")  # and perhaps [its case]
             path = ROOT / file
             if not path.is_file():
                 return False

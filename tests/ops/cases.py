@@ -1,6 +1,7 @@
 """All cases, of ops and of compositions, by id."""
 
 from ops import (
+    cases_attention,
     cases_conv,
     cases_functional,
     cases_norm,
@@ -13,6 +14,7 @@ from ops.harness import Case
 
 CASES: dict[str, Case] = {}
 for _module in (
+    cases_attention,
     cases_conv,
     cases_pointwise,
     cases_pool,

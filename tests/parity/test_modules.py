@@ -29,6 +29,7 @@ def ids(n: int, *shape: int) -> Any:
 
 
 X = floats(7, 5)
+Q, KV = floats(5, 2, 8), floats(4, 2, 8)  # (L, N, E) and (S, N, E)
 # expression in both nn: inputs
 PLAIN = {
     "Linear(5, 3)": (X,),
@@ -38,6 +39,13 @@ PLAIN = {
     "LazyLinear(4)": (X,),
     "Bilinear(5, 4, 3)": (X, floats(7, 4)),
     "Bilinear(5, 4, 3, bias=False)": (X, floats(7, 4)),
+    "RNNCell(5, 4)": (X, floats(7, 4)),
+    "RNNCell(5, 4) zeros": (X,),
+    "RNNCell(5, 4) vector": (floats(5), floats(4)),
+    "RNNCell(5, 4, nonlinearity='relu')": (X, floats(7, 4)),
+    "GRUCell(5, 4)": (X, floats(7, 4)),
+    "GRUCell(5, 4, bias=False)": (X, floats(7, 4)),
+    "GRUCell(5, 4) zeros": (floats(5),),
     "Embedding(9, 4)": (ids(9, 7, 3),),
     "Embedding(9, 4, padding_idx=2)": (ids(9, 7, 3),),
     "LayerNorm(5)": (X,),
@@ -72,7 +80,23 @@ PLAIN = {
     "GLU()": (floats(4, 6),),
     "GLU(0)": (floats(4, 6),),
     "Softmax2d()": (floats(2, 3, 4, 5),),
-}
+    "MultiheadAttention(8, 2)": (Q, KV, KV),
+    "MultiheadAttention(8, 4, bias=False, batch_first=True)": (floats(2, 5, 8),) * 3,
+    "MultiheadAttention(8, 1, add_bias_kv=True, add_zero_attn=True)": (Q, KV, KV),
+    "MultiheadAttention(8, 2, kdim=6, vdim=3)": (Q, floats(4, 2, 6), floats(4, 2, 3)),
+    "MultiheadAttention(8, 2, bias=False, add_bias_kv=True, kdim=6)": (Q, floats(4, 2, 6), KV),
+    "TransformerEncoderLayer(8, 2, 12, 0.0)": (Q,),
+    "TransformerEncoderLayer(8, 2, 12, 0.0, 'gelu', 1e-3, True, True, False)": (Q,),
+    "TransformerEncoderLayer(8, 2, 12, 0.0, activation=nn.SiLU())": (floats(5, 8),),
+    "TransformerDecoderLayer(8, 2, 12, 0.0)": (Q, KV),
+    "TransformerDecoderLayer(8, 2, 12, 0.0, 'gelu', 1e-3, True, True, False)": (
+        floats(2, 5, 8), floats(2, 4, 8),
+    ),
+    "TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 12, 0.0), 2, nn.LayerNorm(8))": (Q,),
+    "TransformerDecoder(nn.TransformerDecoderLayer(8, 2, 12, 0.0), 2)": (Q, KV),
+    "Transformer(8, 2, 1, 2, 12, 0.0)": (KV, Q),
+    "Transformer(8, 2, 2, 1, 12, 0.0, 'gelu', norm_first=True, bias=False)": (KV, Q),
+}  # fmt: skip
 ACTIVATIONS = [
     "CELU()",
     "CELU(0.5)",
@@ -186,6 +210,9 @@ def test_every_module_is_here() -> None:
         "FractionalMaxPool2d",
         "FractionalMaxPool3d",
         "FrozenBatchNorm2d",
+        "AdaptiveLogSoftmaxWithLoss",
+        "LSTMCell",
+        "RNNCellBase",
         "MaxUnpool1d",
         "MaxUnpool2d",
         "MaxUnpool3d",
@@ -212,6 +239,9 @@ LAYERS = [
     "Linear(300, 200)",
     "Linear(20, 500)",
     "Bilinear(30, 20, 50)",
+    "RNNCell(40, 200)",
+    "GRUCell(40, 100)",
+    "LSTMCell(40, 100, bias=False)",
     "Embedding(500, 64)",
     "Embedding(500, 64, padding_idx=3)",
     "BatchNorm1d(64)",
@@ -225,6 +255,11 @@ LAYERS = [
     "ConvTranspose2d(20, 30, 3, groups=5)",
     "ConvTranspose3d(8, 10, 3)",
     "GroupNorm(4, 64)",
+    "MultiheadAttention(64, 4, add_bias_kv=True)",
+    "MultiheadAttention(64, 4, bias=False, kdim=32, vdim=48)",
+    "TransformerEncoder(nn.TransformerEncoderLayer(32, 4, 64), 2)",
+    "TransformerDecoderLayer(32, 4, 64)",
+    "Transformer(32, 4, 1, 2, 64)",
 ]
 
 

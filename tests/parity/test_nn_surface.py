@@ -3,6 +3,7 @@
 import inspect
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -72,7 +73,7 @@ def test_signatures_of_functions():
         assert have == [n for n in want if n != "generator"], name
 
 
-ARGUMENTS = {
+ARGUMENTS: dict[str, Any] = {
     "Bilinear": (3, 4, 5),
     "Embedding": (5, 3),
     "LayerNorm": ((3, 4),),
@@ -97,6 +98,11 @@ ARGUMENTS = {
     **dict.fromkeys(("ChannelShuffle", "LocalResponseNorm", "PixelShuffle"), (3,)),
     **dict.fromkeys(("PixelUnshuffle", "Unfold", "UpsamplingNearest2d"), (3,)),
     "UpsamplingBilinear2d": (3,),
+    "MultiheadAttention": (8, 2),
+    "Transformer": (8, 2, 1, 2, 16),
+    **dict.fromkeys(("TransformerEncoderLayer", "TransformerDecoderLayer"), (8, 2, 16)),
+    "TransformerEncoder": lambda home: (home.TransformerEncoderLayer(8, 2), 2, home.LayerNorm(8)),
+    "TransformerDecoder": lambda home: (home.TransformerDecoderLayer(8, 2), 2, home.LayerNorm(8)),
 }  # fmt: skip
 
 
@@ -108,7 +114,8 @@ def test_reprs_and_keys_of_layers():
         given = ARGUMENTS.get(name, ())
         if "Pad" in name:
             given = (2, 1.5) if name.startswith("Constant") else (2,)
-        ours, theirs = cls(*given), getattr(torch.nn, name)(*given)
+        own, other = (given(home) if callable(given) else given for home in (nn, torch.nn))
+        ours, theirs = cls(*own), getattr(torch.nn, name)(*other)
         assert repr(ours) == repr(theirs)
         if not name.startswith("Lazy"):
             state = {k: tuple(v.shape) for k, v in theirs.state_dict().items()}

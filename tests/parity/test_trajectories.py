@@ -130,6 +130,49 @@ class TorchResidualImages(torch.nn.Module):
     forward = ResidualImages.forward
 
 
+def add_attention(model: Any, home: Any) -> None:
+    """Tokens, an encoder that sees earlier ones, a decoder over its output, a head."""
+    model.table, model.place = home.Embedding(23, 16), home.Embedding(6, 16)
+    layer = home.TransformerEncoderLayer(16, 2, 24, 0.0, batch_first=True, norm_first=True)
+    model.encoder = home.TransformerEncoder(layer, 2, home.LayerNorm(16))
+    other = home.TransformerDecoderLayer(16, 4, 24, 0.0, "gelu", batch_first=True)
+    model.decoder = home.TransformerDecoder(other, 1)
+    model.pool = home.MultiheadAttention(16, 2, kdim=16, vdim=16, add_bias_kv=True)
+    model.head = home.Linear(16, 4)
+
+
+def apply_attention(model: Any, x: Any, home: Any) -> Any:
+    hidden = x == 0
+    later = home.Transformer.generate_square_subsequent_mask(6)
+    places = model.place.weight
+    memory = model.encoder(model.table(x) + places, mask=later, src_key_padding_mask=hidden)
+    h = model.decoder(places + memory * 0, memory, memory_key_padding_mask=hidden)
+    h = h.transpose(0, 1)  # (L, N, E)
+    return model.head(model.pool(h[:1], h, h, hidden)[0][0])
+
+
+class Attention(nn.Module):
+    """add_attention under hotloop's Module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        add_attention(self, nn)
+
+    def forward(self, x: Any) -> Any:
+        return apply_attention(self, x, nn)
+
+
+class TorchAttention(torch.nn.Module):
+    """The same body under torch's Module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        add_attention(self, torch.nn)
+
+    def forward(self, x: Any) -> Any:
+        return apply_attention(self, x, torch.nn)
+
+
 def image_data() -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     y = np.arange(256) % 4
@@ -150,6 +193,14 @@ def token_data() -> tuple[np.ndarray, np.ndarray]:
     return X, X.sum(1) % 4
 
 
+def padded_data() -> tuple[np.ndarray, np.ndarray]:
+    """Tokens of which 0 is padding, never the first one."""
+    X = token_data()[0]
+    X[X % 5 == 4] = 0
+    X[:, 0] = 1 + X[:, 1] % 4
+    return X, X.sum(1) % 4
+
+
 NETS: dict[str, tuple[Any, Any, Any, Any]] = {
     "batch norm": (
         lambda: batch_norm_net(nn),
@@ -158,6 +209,7 @@ NETS: dict[str, tuple[Any, Any, Any, Any]] = {
         torch.nn.functional.cross_entropy,
     ),
     "residual": (Residual, TorchResidual, token_data, torch.nn.functional.cross_entropy),
+    "attention": (Attention, TorchAttention, padded_data, torch.nn.functional.cross_entropy),
     "logistic": (
         lambda: nn.Linear(20, 3),
         lambda: torch.nn.Linear(20, 3),

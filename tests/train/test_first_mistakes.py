@@ -231,7 +231,6 @@ def test_save_of_what_is_no_model(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("ask", "words"),
     [
-        (lambda: nn.Transformer, "attention layers not in this version"),
         (lambda: nn.LSTM, "recurrent layers not in this version"),
         (lambda: nn.Liner, "did you mean 'Linear'"),
         (lambda: hl.optim, r"TrainingConfig\(optimizer='adam'"),
@@ -245,7 +244,6 @@ def test_save_of_what_is_no_model(tmp_path) -> None:
         (lambda: nn.utils, r"TrainingConfig\(gradient_clip_val=1.0\)"),
         (lambda: nn.DataParallel, "one device in this version"),
         (lambda: F.reluu, "hotloop.nn.functional.* no attribute 'reluu'; did you mean 'relu'"),
-        (lambda: F.scaled_dot_product_attention, r"F.softmax\(q @ k.mT \* scale, -1\) @ v"),
         (
             lambda: mlp().device,
             r"write TrainingConfig\(accelerator=...\), and leave .to\(device\) out",

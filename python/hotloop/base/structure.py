@@ -20,7 +20,10 @@ class Keywords(dict[str, Any]):
 
 
 def flatten(value: Any) -> tuple[list[Any], Any]:
-    """Leaves of nested tuples, lists and dicts, and what :func:`unflatten` needs."""
+    """Leaves of nested tuples, lists and dicts, and what :func:`unflatten` needs.
+
+    None behind the first item of a tuple or list is no leaf: what a layer gives only if asked.
+    """
     if isinstance(value, Constant):
         return [], {"constant": value.value}
     if isinstance(value, dict):
@@ -29,7 +32,7 @@ def flatten(value: Any) -> tuple[list[Any], Any]:
         kind = "keywords" if isinstance(value, Keywords) else "dict"
         return leaves, {kind: [[key, spec] for key, (_, spec) in pairs]}
     if isinstance(value, (tuple, list)):
-        parts = [flatten(item) for item in value]
+        parts = [flatten(Constant(None) if i and v is None else v) for i, v in enumerate(value)]
         leaves = [leaf for items, _ in parts for leaf in items]
         return leaves, {type(value).__name__: [spec for _, spec in parts]}
     return [value], None

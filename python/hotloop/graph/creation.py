@@ -412,15 +412,23 @@ def from_numpy(ndarray: Any) -> Made:
 # ---------------------------------------------------------------------------- random
 
 
+def random_source(kind: str) -> tuple[Tensor, dict[str, Any]]:
+    """In a trace: what a random op takes beside its own, the control block and attributes.
+
+    ``kind`` names the use: part of the stream's name.
+    """
+    trace = tracing.current(kind)
+    return trace.control(), {"stream": trace.stream(kind), "seed": trace.seed}
+
+
 def drawn(op: str, shape: Sequence[int], kind: str, **attrs: Any) -> Tensor:
     """In a trace: a random op of this shape, anew in each step; dim 0 is samples.
 
     ``kind`` names the use: part of the stream's name.
     """
-    trace = tracing.current(kind)
+    control, stream = random_source(kind)
     sizes = tuple(shape)
-    attrs |= {"shape": sizes or (1,), "stream": trace.stream(kind), "seed": trace.seed}
-    made = add_node(op, trace.control(), **attrs)
+    made = add_node(op, control, **attrs | stream | {"shape": sizes or (1,)})
     return made if sizes else reshape(made, ())
 
 

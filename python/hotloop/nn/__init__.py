@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hotloop.nn import (
     activation,
+    attention,
     containers,
     conv,
     dropout,
@@ -19,14 +20,18 @@ from hotloop.nn import (
     norm,
     parameter,
     pool,
+    recurrent,
     shape,
     sparse,
     special_pool,
+    transformer,
     upsampling,
+    vocabularies,
 )
 from hotloop.nn import functional as functional
 from hotloop.nn import init as init
 from hotloop.nn.activation import *
+from hotloop.nn.attention import *
 from hotloop.nn.containers import *
 from hotloop.nn.conv import *
 from hotloop.nn.dropout import *
@@ -38,16 +43,20 @@ from hotloop.nn.module import *
 from hotloop.nn.norm import *
 from hotloop.nn.parameter import *
 from hotloop.nn.pool import *
+from hotloop.nn.recurrent import *
 from hotloop.nn.shape import *
 from hotloop.nn.sparse import *
 from hotloop.nn.special_pool import *
+from hotloop.nn.transformer import *
 from hotloop.nn.upsampling import *
+from hotloop.nn.vocabularies import *
 
 if not TYPE_CHECKING:  # type checkers see what is imported, and read no list made of lists
     __all__ = [
         "functional",
         "init",
         *activation.__all__,
+        *attention.__all__,
         *containers.__all__,
         *conv.__all__,
         *dropout.__all__,
@@ -59,18 +68,19 @@ if not TYPE_CHECKING:  # type checkers see what is imported, and read no list ma
         *norm.__all__,
         *parameter.__all__,
         *pool.__all__,
+        *recurrent.__all__,
         *shape.__all__,
         *sparse.__all__,
         *special_pool.__all__,
+        *transformer.__all__,
         *upsampling.__all__,
+        *vocabularies.__all__,
     ]
 
 _NOT_HERE = {
     "RNN": "recurrent layers",
     "LSTM": "recurrent layers",
     "GRU": "recurrent layers",
-    "MultiheadAttention": "attention layers",
-    "Transformer": "attention layers",
 }
 # Names of torch.nn's that are none of layers, and what is here in their place.
 _INSTEAD = {

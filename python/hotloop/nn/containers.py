@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar, overload
@@ -186,6 +187,17 @@ class ModuleList(_Indexed):
 
     def __add__(self, modules: Iterable[Module]) -> ModuleList:
         return ModuleList([*self, *modules])
+
+    def __repr__(self) -> str:
+        """As torch shows it: neighbours that look alike once, with their number."""
+        lines, begin = [], 0
+        for text, alike in itertools.groupby(map(repr, self)):
+            n = len(list(alike))
+            places = f"({begin}): " if n == 1 else f"({begin}-{begin + n - 1}): {n} x "
+            lines.append(places + text.replace("\n", "\n  "))
+            begin += n
+        inner = "".join(f"\n  {line}" for line in lines)
+        return f"{self._get_name()}({inner}\n)" if lines else f"{self._get_name()}()"
 
 
 class ModuleDict(Module):

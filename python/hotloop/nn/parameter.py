@@ -13,6 +13,7 @@ views is safe, and keeping the initial value costs nothing until it changes.
 from __future__ import annotations
 
 import contextlib
+import copy
 import itertools
 import math
 import operator
@@ -712,6 +713,16 @@ class Parameter(Variable):
         """
         self.set_recipe(Uniform(a, b))
         return self
+
+
+def renewed(parameter: Parameter) -> Parameter:
+    """Another parameter that begins as this one did: its initial value is drawn anew, by its own
+    name; a value that was set is copied."""
+    is_set = parameter._value is not None and parameter._drawn_by is None
+    if is_set:
+        return copy.deepcopy(parameter)
+    made = type(parameter).of_recipe(parameter._dims, parameter._recipe)
+    return made.requires_grad_(parameter.requires_grad)
 
 
 class Buffer(Variable):

@@ -11,6 +11,7 @@ from hotloop.graph.elementary import tanh as tanh
 from hotloop.graph.indexing import one_hot as one_hot
 from hotloop.nn.functional import (
     activations,
+    attention,
     class_losses,
     convolutions,
     distances,
@@ -19,14 +20,17 @@ from hotloop.nn.functional import (
     image_norms,
     linears,
     max_pooling,
+    multi_head,
     noise,
     norms,
     paddings,
     pooling,
     resampling,
     value_losses,
+    vocabularies,
 )
 from hotloop.nn.functional.activations import *
+from hotloop.nn.functional.attention import *
 from hotloop.nn.functional.class_losses import *
 from hotloop.nn.functional.convolutions import *
 from hotloop.nn.functional.distances import *
@@ -35,12 +39,14 @@ from hotloop.nn.functional.grids import *
 from hotloop.nn.functional.image_norms import *
 from hotloop.nn.functional.linears import *
 from hotloop.nn.functional.max_pooling import *
+from hotloop.nn.functional.multi_head import *
 from hotloop.nn.functional.noise import *
 from hotloop.nn.functional.norms import *
 from hotloop.nn.functional.paddings import *
 from hotloop.nn.functional.pooling import *
 from hotloop.nn.functional.resampling import *
 from hotloop.nn.functional.value_losses import *
+from hotloop.nn.functional.vocabularies import *
 
 if not TYPE_CHECKING:  # type checkers see what is imported, and read no list made of lists
     __all__ = [
@@ -48,6 +54,7 @@ if not TYPE_CHECKING:  # type checkers see what is imported, and read no list ma
         "sigmoid",
         "tanh",
         *activations.__all__,
+        *attention.__all__,
         *class_losses.__all__,
         *convolutions.__all__,
         *distances.__all__,
@@ -56,18 +63,18 @@ if not TYPE_CHECKING:  # type checkers see what is imported, and read no list ma
         *image_norms.__all__,
         *linears.__all__,
         *max_pooling.__all__,
+        *multi_head.__all__,
         *noise.__all__,
         *norms.__all__,
         *paddings.__all__,
         *pooling.__all__,
         *resampling.__all__,
         *value_losses.__all__,
+        *vocabularies.__all__,
     ]
 
     def __getattr__(name: str) -> object:
         from hotloop.base.suggest import did_you_mean
 
         hint = "" if name.startswith("_") else did_you_mean(name, __all__)
-        if name == "scaled_dot_product_attention":
-            hint = ": not in this version; write F.softmax(q @ k.mT * scale, -1) @ v"
         raise AttributeError(f"module 'hotloop.nn.functional' has no attribute {name!r}{hint}")

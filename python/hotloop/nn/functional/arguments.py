@@ -29,14 +29,15 @@ from hotloop.graph.eager import make_eager
 from hotloop.nn.functional.windows import per_dim
 
 __all__ = [
-    "RULES", "Approximation", "Checked", "Count", "Divisor", "Interpolation", "NonNegative",
-    "NonZero", "Order", "Positive", "Power", "Probability", "Real", "Shape", "Size",
+    "RULES", "Activation", "Approximation", "Checked", "Count", "Divisor", "Interpolation",
+    "NonNegative", "NonZero", "Order", "Positive", "Power", "Probability", "Real", "Shape", "Size",
     "make_functions",
 ]  # fmt: skip
 
 C = TypeVar("C", bound=Callable[..., Any])
 Rule: TypeAlias = Callable[[str, str, Any, int | None], Any]  # what, name, value, spatial dims
 
+Activation: TypeAlias = str | Callable[[Any], Any]  # "relu", "gelu" or a function of a tensor
 Approximation: TypeAlias = str
 Interpolation: TypeAlias = str
 Power: TypeAlias = int  # 1 or 2
@@ -119,6 +120,14 @@ def _one_of(*options: object) -> Rule:
     return check
 
 
+def _activation(what: str, name: str, value: Any, n_dims: int | None) -> Any:
+    is_name = isinstance(value, str) and value in ("relu", "gelu")
+    if not is_name and (not callable(value) or isinstance(value, type)):
+        fix = f"; write {name}=nn.{value.__name__}()" if isinstance(value, type) else ""
+        _refuse(what, name, "must be 'relu', 'gelu' or a function of a tensor", value, fix)
+    return value
+
+
 def _is_list(value: object) -> bool:
     return isinstance(value, list | tuple | np.ndarray)
 
@@ -179,6 +188,7 @@ RULES: dict[str, Rule | None] = {
     "int": _integer("must be an integer", -(2**63)),
     "Divisor": _number("must be an integer other than 0", lambda x: isinstance(x, int) and x != 0),
     "Power": _one_of(1, 2),
+    "Activation": _activation,
     "Approximation": _one_of("none", "tanh"),
     "Interpolation": _one_of(
         "nearest", "nearest-exact", "linear", "bilinear", "bicubic", "trilinear", "area"

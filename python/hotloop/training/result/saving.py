@@ -236,7 +236,11 @@ def _record(model: Module, fitted: Fitted, batch: int, constants: _Constants) ->
     nodes = [
         {
             **{key: node[key] for key in ("op", "inputs", "outputs")},
-            "attrs": {name: _write_number(value) for name, value in node["attrs"].items()},
+            "attrs": {
+                name: _write_number(value)
+                for name, value in node["attrs"].items()
+                if value is not None  # a text that may be left out: attention's random stream
+            },
         }
         for node in graph.nodes()
     ]

@@ -1,0 +1,91 @@
+"""Losses over very many classes."""
+
+from __future__ import annotations
+
+from hotloop.errors import ConfigError, ShapeError
+from hotloop.graph.build import Operand, lift_float
+from hotloop.graph.symbolic import Tensor
+from hotloop.nn.functional.arguments import Probability, make_functions
+from hotloop.nn.functional.class_losses import cross_entropy
+from hotloop.nn.functional.linears import linear
+
+__all__ = ["linear_cross_entropy"]
+
+
+def linear_cross_entropy(
+    input: Operand,
+    linear_weight: Operand,
+    target: Operand,
+    *,
+    linear_bias: Operand | None = None,
+    weight: Operand | None = None,
+    reduction: str = "mean",
+    ignore_index: int | None = None,
+    label_smoothing: Probability = 0.0,
+    options: None = None,
+) -> Tensor:
+    """Cross-entropy of the logits that a linear map makes of the input.
+
+    Parameters
+    ----------
+    input : Tensor
+        ``(in_features,)`` or ``(N, in_features)``.
+    linear_weight : Tensor
+        ``(C, in_features)``, or ``(C, d1, ..., in_features)`` for logits ``(N, C, d1, ...)``.
+    target : Tensor
+        Class numbers ``(N, d1, ...)``, or probabilities ``(N, C, d1, ...)``; of one row without N.
+    linear_bias : Tensor, optional
+        ``(C, d1, ...)``.
+    weight : Tensor, optional
+        One per class, ``(C,)``.
+    reduction : {"mean", "sum", "none"}
+        As of :func:`cross_entropy`.
+    ignore_index : int, optional
+        Targets of this value count nothing; -100 by default.
+    label_smoothing : float
+        The share spread over all classes, in [0, 1].
+    options
+        None: logits of all rows are in memory; torch's chunks of rows are not in this version.
+
+    Returns
+    -------
+    Tensor
+        A scalar; with "none" the losses in the targets' shape.
+
+    Raises
+    ------
+    ShapeError
+        If the shapes do not fit.
+    ConfigError
+        If options are given, or as :func:`cross_entropy`.
+    """
+    what = "linear_cross_entropy"
+    if options is not None:
+        raise ConfigError(f"{what}: options must be None (chunks of rows are not in this version)")
+    x, w = lift_float(input, what), lift_float(linear_weight, what)
+    if w.ndim < 2 or x.ndim not in (1, 2) or x.shape[-1] != w.shape[-1]:
+        raise ShapeError(
+            f"{what}: must be input (N, in_features) and weight (C, ..., in_features), got "
+            f"{x.shape} and {w.shape}"
+        )
+    if x.ndim == 1 and w.ndim > 2:
+        raise ShapeError(f"{what}: a weight of more than 2 dims needs input (N, in_features)")
+    sizes = w.shape[:-1]
+    bias = None if linear_bias is None else lift_float(linear_bias, what)
+    if bias is not None and bias.shape != sizes:
+        raise ShapeError(f"{what}: linear_bias must have shape {sizes}, got {bias.shape}")
+    flat = w.reshape(-1, w.shape[-1])
+    logits = linear(x, flat, None if bias is None else bias.reshape(-1))
+    if w.ndim > 2:
+        logits = logits.reshape(x.shape[0], *sizes)
+    return cross_entropy(
+        logits,
+        target,
+        weight,
+        ignore_index=-100 if ignore_index is None else ignore_index,
+        reduction=reduction,
+        label_smoothing=label_smoothing,
+    )
+
+
+make_functions(globals(), __all__)
