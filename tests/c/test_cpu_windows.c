@@ -67,6 +67,8 @@ static const shape named[] = {
     /* more channels of the result than a task has, and than a panel */
     {1, 2, 3, 300, 1, {9}, {3}, {1}, {1}, {1}, {1}, {0}},
     {1, 2, 300, 3, 1, {9}, {3}, {2}, {1}, {1}, {1}, {0}},
+    /* a weight's gradient of more columns than a tile has */
+    {2, 2, 64, 80, 1, {9, 8}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, {0}},
     /* a kernel of so many taps that a block has few pixels; one that only padding fits */
     {1, 1, 2, 3, 1, {400}, {300}, {1}, {1}, {20}, {20}, {0}},
     {2, 1, 4, 4, 4, {1, 1}, {40, 3}, {1, 1}, {1, 1}, {20, 1}, {20, 1}, {0}},
