@@ -34,7 +34,7 @@ SHAPED = {
     "scatter_add": "xab icb xcb", "index_select": "xab icd", "index_add": "xab ic xcb",
     "index_copy": "xab ic xcb", "batch_gather": "", "dropout_mask": "", "uniform": "",
     "conv": "", "conv_transpose": "", "unfold": "", "fold": "", "max_pool": "",
-    "max_pool_index": "", "resample": "",
+    "max_pool_index": "", "resample": "", "attention": "xabcd xabdd xabdc",
 }  # fmt: skip
 SMALL_BYTES = 2**20  # what a plan that is run may hold
 LIMIT_BYTES = 3 * 2**30  # of address space: a huge plan must fail, not fill the machine
@@ -212,8 +212,10 @@ class Fuzz:
             return [self.make(kind, shape) for kind, shape in zip(kinds, shapes)]
         if name in ("conv", "conv_transpose", "unfold", "fold", "max_pool", "max_pool_index"):
             return self.windows(name, attrs, real, self.pick((1, 1, 2, 3)))
-        if name == "matmul":
+        if name in ("matmul", "attention"):
             attrs.clear()
+        if name == "attention":
+            attrs.update(is_causal=self.integer(0, 2), scale=self.number())
         made = []
         for symbols in SHAPED[name].split():
             dtype = "int64" if symbols[0] == "i" else real

@@ -138,4 +138,5 @@ def as_constant(like: Any, values: np.ndarray) -> Any:
 
 def test_every_loss_is_here() -> None:
     named = {e.split("(")[0].split()[0] for e in LOSSES}
-    assert {n for n in nn.__all__ if n.endswith("Loss")} == named
+    with_heads = {"AdaptiveLogSoftmaxWithLoss", "LinearCrossEntropyLoss"}  # test_vocabularies.py
+    assert {n for n in nn.__all__ if n.endswith("Loss")} == named | with_heads

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hotloop.errors import ConfigError, ShapeError
 from hotloop.graph.build import Operand, lift_float
 from hotloop.graph.symbolic import Tensor
@@ -22,7 +24,7 @@ def linear_cross_entropy(
     reduction: str = "mean",
     ignore_index: int | None = None,
     label_smoothing: Probability = 0.0,
-    options: None = None,
+    options: Any = None,
 ) -> Tensor:
     """Cross-entropy of the logits that a linear map makes of the input.
 
