@@ -268,9 +268,6 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         """
         return reduction.argmax(self.log_prob(input), 1)
 
-    def extra_repr(self) -> str:
-        return ""
-
     def _rows(self, input: Any) -> Any:
         if input.ndim not in (1, 2) or input.shape[-1] != self.in_features:
             raise ShapeError(
