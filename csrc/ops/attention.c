@@ -36,6 +36,12 @@ static hl_status read_sizes(const hl_graph *graph, const hl_node *node, int firs
     return HL_OK;
 }
 
+/* Of scores: float32 where operands have 16 bits. */
+static hl_dtype find_own(hl_dtype dtype)
+{
+    return dtype == HL_DTYPE_F64 ? dtype : HL_DTYPE_F32;
+}
+
 /* Behind them, if the attributes say so: a mask that broadcasts, bool or of the scores' own type,
  * and the control block, for dropout. */
 static hl_status check_rest(const hl_graph *graph, const hl_node *node, int at, const sizes *n)
@@ -53,8 +59,7 @@ static hl_status check_rest(const hl_graph *graph, const hl_node *node, int at, 
                              at + attrs->has_mask + drops, node->n_in);
     if (attrs->has_mask) {
         const hl_type *mask = hl_node_in_type(graph, node, at);
-        hl_dtype own = q == HL_DTYPE_F64 ? q : HL_DTYPE_F32;
-        if (mask->dtype != HL_DTYPE_BOOL) HL_TRY(hl_check_dtype(mask, own, "the mask"));
+        if (mask->dtype != HL_DTYPE_BOOL) HL_TRY(hl_check_dtype(mask, find_own(q), "the mask"));
         HL_TRY(hl_check_rank_exactly(mask, 4, "the mask"));
         for (int d = 0; d < 4; d++)
             if (mask->shape.dim[d] != 1 && mask->shape.dim[d] != full[d])
@@ -68,11 +73,6 @@ static hl_status check_rest(const hl_graph *graph, const hl_node *node, int at, 
     if (!attrs->stream)
         return hl_status_set(HL_ERROR_CONFIG, "a random stream must have a name, got none");
     return hl_check_control(hl_node_in_type(graph, node, node->n_in - 1));
-}
-
-static hl_dtype find_own(hl_dtype dtype)
-{
-    return dtype == HL_DTYPE_F64 ? dtype : HL_DTYPE_F32;
 }
 
 hl_status hl_infer_attention(const hl_graph *graph, hl_node *node, hl_type *out_types)
