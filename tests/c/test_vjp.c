@@ -300,6 +300,34 @@ static void check_gradient_norm(void)
         }
 }
 
+/* Heads that share keys, a mask that is added, causal or not: of the result alone, for the
+ * logarithms of sums have no gradient. */
+static void check_attention(void)
+{
+    static const hl_shape shapes[] = {
+        {4, {2, 4, 3, 5}}, {4, {2, 2, 4, 5}}, {4, {2, 2, 4, 3}}, {4, {1, 4, 3, 4}}};
+    for (int causal = 0; causal < 2; causal++) {
+        hl_graph *graph;
+        hl_id in[4], out, loss = HL_NONE, grads[4];
+        double numbers[4][160];
+        void *data[4];
+        hl_attrs attrs = {.attention = {.scale = 0.6, .is_causal = causal, .has_mask = true}};
+        check_case("attention, causal %d", causal);
+        CHECK_OK(hl_graph_create(&graph));
+        for (int k = 0; k < 4; k++) {
+            hl_type type = {HL_DTYPE_F64, shapes[k]};
+            for (int64_t i = 0; i < hl_shape_numel(&shapes[k]); i++) numbers[k][i] = draw();
+            data[k] = numbers[k];
+            CHECK_OK(hl_graph_input(graph, "x", type, &in[k]));
+        }
+        CHECK_OK(hl_graph_add(graph, HL_OP_ATTENTION, in, 4, &attrs, &out));
+        CHECK_OK(add_weighted_sum(graph, out, &loss));
+        CHECK_OK(hl_pass_autodiff(graph, loss, HL_NONE, in, 4, grads));
+        CHECK(check_lowering(graph, data) >= 5);
+        hl_graph_destroy(graph);
+    }
+}
+
 static void test_lowering(void)
 {
     bool seen[HL_OP_COUNT] = {false};
@@ -312,7 +340,8 @@ static void test_lowering(void)
         hl_graph_destroy(t.graph);
     }
     check_gradient_norm();
-    seen[HL_OP_GRADIENT_NORM] = true;
+    check_attention();
+    seen[HL_OP_GRADIENT_NORM] = seen[HL_OP_ATTENTION] = seen[HL_OP_ATTENTION_GRAD] = true;
     for (int op = 0; op < HL_OP_COUNT; op++) {
         check_case("%s", hl_op_get((hl_op)op)->name);
         hl_op_lower_fn lower = hl_op_get((hl_op)op)->lower;
