@@ -98,26 +98,22 @@ def lines(names: list[str], dtype: str) -> list[str]:
     return list(asked)
 
 
-def find_cudnn() -> Path | None:
-    """The library in NVIDIA's wheel."""
-    try:
-        spec = importlib.util.find_spec("nvidia.cudnn")
-    except ModuleNotFoundError:  # no wheel of NVIDIA's at all
-        return None
+def find_library(name: str) -> Path | None:
+    """A library in NVIDIA's wheels."""
+    spec = importlib.util.find_spec("nvidia")
     folders = spec.submodule_search_locations if spec else None
-    found = [Path(folder) / "lib/libcudnn.so.9" for folder in folders or ()]
-    return next((path for path in found if path.exists()), None)
+    return next((path for folder in folders or () for path in Path(folder).glob(name)), None)
 
 
-def check(description: Path, library: Path, names: list[str]) -> int:
+def check(description: Path, libraries: dict[str, str], names: list[str]) -> int:
     """How many convolutions have no plan for this GPU; each is printed."""
     facts = json.loads(description.read_text())
     arch = facts["deviceVer"] // 10
     asked = lines(names, "bf16" if arch >= 80 else "f16")
     made = subprocess.run(
         [OUT / "check_cudnn", description, str(arch), OUT / "stub/libcuda.so.1"],
-        input="\n".join(asked) + "\n", env=os.environ | {"HOTLOOP_CUDNN_PATH": str(library)},
-        capture_output=True, text=True, check=False,
+        input="\n".join(asked) + "\n", env=os.environ | libraries, capture_output=True,
+        text=True, check=False,
     )  # fmt: skip
     answers = made.stdout.splitlines()
     bad = [line for line in answers if not line.startswith("yes ")]
@@ -136,11 +132,12 @@ def main() -> int:
     parser.add_argument("models", nargs="*", default=list(SOME))
     args = parser.parse_args()
     names = list(models.__all__) if args.models == ["all"] else args.models
-    library = find_cudnn()
-    if library is None:
-        print("skipped: there is no cuDNN in this environment (make cuda installs it)")
+    cudnn, nvrtc = find_library("cudnn/lib/libcudnn.so.9"), find_library("cu13/lib/libnvrtc.so.*")
+    if cudnn is None or nvrtc is None:
+        print("skipped: cuDNN or NVRTC is not in this environment (make cuda installs them)")
         return 0
-    return sum(check(path, library, names) for path in sorted(GPUS.glob("*.json"))) > 0
+    libraries = {"HOTLOOP_CUDNN_PATH": str(cudnn), "HOTLOOP_NVRTC_PATH": str(nvrtc)}
+    return sum(check(path, libraries, names) for path in sorted(GPUS.glob("*.json"))) > 0
 
 
 if __name__ == "__main__":
