@@ -73,6 +73,7 @@ typedef bool (*hl_op_channels_fn)(const hl_graph *graph, const hl_node *node, in
 enum { HL_AXIS_ATTR = -1 }; /* the axis of the attributes */
 typedef struct hl_op_index {
     int8_t index, of, axis;
+    bool is_length; /* they are lengths: the size itself is one, too */
 } hl_op_index;
 
 typedef struct hl_op_info {

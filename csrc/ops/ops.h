@@ -126,6 +126,14 @@ HL_LOWER(attention_grad);
 HL_COST(attention);
 HL_COST(attention_grad);
 
+/* recurrence.c */
+HL_INFER(recurrence);
+HL_INFER(recurrence_grad);
+HL_VJP(recurrence);
+HL_LOWER(recurrence);
+HL_LOWER(recurrence_grad);
+HL_COST(recurrence);
+
 /* view.c */
 HL_INFER(same);
 HL_INFER(reshape);

@@ -3,7 +3,7 @@
 #include "ops/build.h"
 #include "ops/ops.h"
 
-enum { MOST_OPERANDS = 8 };
+enum { MOST_OPERANDS = 12 };
 
 hl_status hl_lower_widened(hl_graph *graph, hl_node_id id, hl_id *out_values)
 {

@@ -30,10 +30,13 @@ hl_status hl_session_check_fault(hl_session *session)
                              "a plan that is closed: index out of range, must be at least 0 and "
                              "below the size of what it chooses from, got %lld at position %lld",
                              (long long)control->error_value, (long long)control->error_row);
+    const hl_op_info *info = hl_op_get(node->op);
     return hl_status_set(HL_ERROR_DATA,
-                         "%s%s%s: index out of range, must be at least 0 and below %lld, got %lld "
-                         "at position %lld",
-                         node->scope ? node->scope : "", node->scope ? ": " : "",
-                         hl_op_get(node->op)->name, (long long)hl_node_extent(graph, node),
-                         (long long)control->error_value, (long long)control->error_row);
+                         "%s%s%s: %s out of range, must be at least 0 and %s %lld, got %lld at "
+                         "position %lld",
+                         node->scope ? node->scope : "", node->scope ? ": " : "", info->name,
+                         info->index.is_length ? "length" : "index",
+                         info->index.is_length ? "at most" : "below",
+                         (long long)hl_node_extent(graph, node), (long long)control->error_value,
+                         (long long)control->error_row);
 }

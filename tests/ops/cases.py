@@ -7,6 +7,7 @@ from ops import (
     cases_norm,
     cases_pointwise,
     cases_pool,
+    cases_recurrence,
     cases_reduce,
     cases_view,
 )
@@ -15,6 +16,7 @@ from ops.harness import Case
 CASES: dict[str, Case] = {}
 for _module in (
     cases_attention,
+    cases_recurrence,
     cases_conv,
     cases_pointwise,
     cases_pool,

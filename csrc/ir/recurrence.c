@@ -1,0 +1,27 @@
+/* The sizes of recurrences. */
+#include "ir/recurrence.h"
+
+#include "ir/op.h"
+
+hl_recurrence hl_recurrence_of(const hl_graph *graph, const hl_node *node)
+{
+    const hl_attrs_recurrence *attrs = hl_recurrence_attrs(node);
+    bool is_grad = node->op == HL_OP_RECURRENCE_GRAD;
+    const int64_t *w = hl_node_in_type(graph, node, HL_RECURRENCE_W)->shape.dim;
+    int over_time = is_grad ? HL_RECURRENCE_GRAD_OUT : HL_RECURRENCE_Z;
+    const int64_t *x = hl_node_in_type(graph, node, over_time)->shape.dim;
+    hl_recurrence r = {.cell = (hl_cell)attrs->cell,
+                       .is_reverse = attrs->reverse,
+                       .has_bias = attrs->has_bias,
+                       .has_projection = attrs->has_projection,
+                       .N = x[0],
+                       .T = x[1],
+                       .G = hl_cell_gates(attrs->cell),
+                       .P = w[1]};
+    int at = is_grad ? HL_RECURRENCE_GRAD_INPUTS : HL_RECURRENCE_LENGTHS + 1;
+    r.H = w[0] / r.G;
+    r.c0 = r.cell == HL_CELL_LSTM ? at++ : -1;
+    r.bias = r.has_bias && !is_grad ? at++ : -1;
+    r.w_hr = r.has_projection ? at : -1;
+    return r;
+}
