@@ -14,6 +14,7 @@ hl_recurrence hl_recurrence_of(const hl_graph *graph, const hl_node *node)
                        .is_reverse = attrs->reverse,
                        .has_bias = attrs->has_bias,
                        .has_projection = attrs->has_projection,
+                       .is_sorted = attrs->is_sorted,
                        .N = x[0],
                        .T = x[1],
                        .G = hl_cell_gates(attrs->cell),

@@ -53,7 +53,7 @@ enum {
 
 typedef struct hl_recurrence {
     hl_cell cell;
-    bool is_reverse, has_bias, has_projection;
+    bool is_reverse, has_bias, has_projection, is_sorted;
     int64_t N, T, H, P; /* rows, steps, units, elements of a state (H without projection) */
     int64_t G;          /* gates of a unit */
     int c0, bias, w_hr; /* operands; -1: not there */
@@ -82,6 +82,13 @@ hl_recurrence hl_recurrence_of(const hl_graph *graph, const hl_node *node);
 static inline int64_t hl_recurrence_time(const hl_recurrence *r, int64_t i)
 {
     return r->is_reverse ? r->T - 1 - i : i;
+}
+
+/* A length that the op does not take: out of range or, where they must be sorted, out of order. */
+static inline bool hl_recurrence_refuses(const hl_recurrence *r, const int32_t *lengths, int64_t n)
+{
+    if (lengths[n] < 0 || lengths[n] > r->T) return true;
+    return r->is_sorted && n > 0 && lengths[n] > lengths[n - 1];
 }
 
 /* Does a row's first step, or its last, lie there? */

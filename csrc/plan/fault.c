@@ -31,12 +31,19 @@ hl_status hl_session_check_fault(hl_session *session)
                              "below the size of what it chooses from, got %lld at position %lld",
                              (long long)control->error_value, (long long)control->error_row);
     const hl_op_info *info = hl_op_get(node->op);
+    int64_t extent = hl_node_extent(graph, node), value = control->error_value;
+    if (info->index.is_length && value >= 0 && value <= extent)
+        return hl_status_set(
+            HL_ERROR_DATA,
+            "%s%s%s: lengths must be sorted, none more than the one before it, got "
+            "%lld at position %lld",
+            node->scope ? node->scope : "", node->scope ? ": " : "", info->name, (long long)value,
+            (long long)control->error_row);
     return hl_status_set(HL_ERROR_DATA,
                          "%s%s%s: %s out of range, must be at least 0 and %s %lld, got %lld at "
                          "position %lld",
                          node->scope ? node->scope : "", node->scope ? ": " : "", info->name,
                          info->index.is_length ? "length" : "index",
-                         info->index.is_length ? "at most" : "below",
-                         (long long)hl_node_extent(graph, node), (long long)control->error_value,
-                         (long long)control->error_row);
+                         info->index.is_length ? "at most" : "below", (long long)extent,
+                         (long long)value, (long long)control->error_row);
 }

@@ -288,7 +288,7 @@ static void init_rows(const call *c, int64_t n0, int64_t n1, const hl_launch *la
     const hl_recurrence *r = &c->s->r;
     for (int64_t n = n0; n < n1; n++) {
         const float *h0 = (const float *)c->args[HL_RECURRENCE_H0] + n * r->P;
-        if (c->lengths[n] < 0 || c->lengths[n] > r->T) hl_launch_fault(launch, n, c->lengths[n]);
+        if (hl_recurrence_refuses(r, c->lengths, n)) hl_launch_fault(launch, n, c->lengths[n]);
         for (int64_t copy = 0; copy < c->s->n_copies; copy++)
             for (int64_t j = 0; j < r->P; j += HL_VL) {
                 int64_t lanes = hl_cpu_min(r->P - j, HL_VL);

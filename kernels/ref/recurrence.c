@@ -15,6 +15,7 @@ static hl_recurrence read_sizes(const hl_ref_call *call, int over_time, int firs
     const int64_t *w = call->in[0].shape.dim, *x = call->in[over_time].shape.dim;
     hl_recurrence r = {.cell = (hl_cell)attrs->cell,
                        .is_reverse = attrs->reverse,
+                       .is_sorted = attrs->is_sorted,
                        .N = x[0],
                        .T = x[1],
                        .P = w[1],
@@ -29,14 +30,13 @@ static hl_recurrence read_sizes(const hl_ref_call *call, int over_time, int firs
     return r;
 }
 
-static int64_t read_length(const hl_ref_call *call, const hl_recurrence *r, const void *lengths,
-                           int64_t n, const hl_launch *launch)
+/* One that is out of range counts as 0. */
+static int64_t read_length(const hl_recurrence *r, const int32_t *lengths, int64_t n,
+                           const hl_launch *launch)
 {
-    (void)call;
-    int64_t length = ((const int32_t *)lengths)[n];
-    if (length >= 0 && length <= r->T) return length;
-    hl_launch_fault(launch, n, length);
-    return 0;
+    int64_t length = lengths[n];
+    if (hl_recurrence_refuses(r, lengths, n)) hl_launch_fault(launch, n, length);
+    return length >= 0 && length <= r->T ? length : 0;
 }
 
 static double sigmoid(double x)
@@ -114,7 +114,7 @@ static hl_status launch_recurrence(const hl_kernel_state *state, void *const *ar
     if (r->bias >= 0) f.bias = args[r->bias];
     if (r->w_hr >= 0) f.w_hr = args[r->w_hr];
     for (int64_t n = 0; n < r->N; n++) {
-        int64_t length = read_length(call, r, args[HL_RECURRENCE_LENGTHS], n, launch);
+        int64_t length = read_length(r, args[HL_RECURRENCE_LENGTHS], n, launch);
         f.h = (double *)outs[HL_RECURRENCE_H] + n * r->P;
         f.c = (double *)outs[HL_RECURRENCE_C] + (r->c0 >= 0 ? n * r->H : 0);
         memcpy(f.h, (const double *)args[HL_RECURRENCE_H0] + n * r->P, (size_t)r->P * sizeof *f.h);
@@ -234,7 +234,7 @@ static hl_status launch_recurrence_grad(const hl_kernel_state *state, void *cons
         for (int64_t k = 0; k < hl_shape_numel(&call->out[j].shape); k++)
             ((double *)outs[j])[k] = 0;
     for (int64_t n = 0; n < r->N; n++) {
-        int64_t length = read_length(call, r, args[HL_RECURRENCE_GRAD_LENGTHS], n, launch);
+        int64_t length = read_length(r, args[HL_RECURRENCE_GRAD_LENGTHS], n, launch);
         b.dh = (double *)outs[HL_RECURRENCE_GRAD_DH0] + n * r->P;
         b.dc = (double *)outs[HL_RECURRENCE_GRAD_DC0] + (r->c0 >= 0 ? n * r->H : 0);
         b.h0 = (const double *)args[HL_RECURRENCE_GRAD_H0] + n * r->P;

@@ -21,6 +21,7 @@ from hotloop.nn import (
     parameter,
     pool,
     recurrent,
+    rnn,
     shape,
     sparse,
     special_pool,
@@ -30,6 +31,7 @@ from hotloop.nn import (
 )
 from hotloop.nn import functional as functional
 from hotloop.nn import init as init
+from hotloop.nn import utils as utils
 from hotloop.nn.activation import *
 from hotloop.nn.attention import *
 from hotloop.nn.containers import *
@@ -44,6 +46,7 @@ from hotloop.nn.norm import *
 from hotloop.nn.parameter import *
 from hotloop.nn.pool import *
 from hotloop.nn.recurrent import *
+from hotloop.nn.rnn import *
 from hotloop.nn.shape import *
 from hotloop.nn.sparse import *
 from hotloop.nn.special_pool import *
@@ -69,6 +72,7 @@ if not TYPE_CHECKING:  # type checkers see what is imported, and read no list ma
         *parameter.__all__,
         *pool.__all__,
         *recurrent.__all__,
+        *rnn.__all__,
         *shape.__all__,
         *sparse.__all__,
         *special_pool.__all__,
