@@ -25,7 +25,11 @@
 #include "ir/recurrence.h"
 
 enum {
-    TILE_MOST = 10 * HL_GEMM_ROWS_BEST, /* rows of a tile */
+    /* Rows of a tile: a step's gates stay in the first caches, unless weights come from beyond the
+     * second, and many rows have to pay for that. */
+    TILE_ROWS = 2 * HL_GEMM_ROWS_BEST,
+    TILE_MOST = 10 * HL_GEMM_ROWS_BEST,
+    WEIGHTS_NEAR = 1 << 20,             /* bytes of packed weights */
     TILE_LEAST = 4,                     /* rows that a thread should have */
     UNITS_WEIGHT = 1 << 16,             /* elements of w_hh that pay for a barrier at every step */
     WEIGHTS_MOST = 5
@@ -154,7 +158,8 @@ static recurrence_state make_state(const hl_device *device, const hl_graph *grap
     add_weights(&s);
     s.by_units = threads > 1 && N < TILE_LEAST * threads && s.n_panels > 1 &&
                  count_gates(&s.r) * s.r.P >= UNITS_WEIGHT;
-    s.n_tiles = hl_cpu_max(hl_cpu_ceil_div(N, TILE_MOST), hl_cpu_min(threads, N / TILE_LEAST));
+    int64_t most = s.words * (int64_t)sizeof(hl_gemm_word) <= WEIGHTS_NEAR ? TILE_ROWS : TILE_MOST;
+    s.n_tiles = hl_cpu_max(hl_cpu_ceil_div(N, most), hl_cpu_min(threads, N / TILE_LEAST));
     if (s.by_units || s.n_tiles < 1) s.n_tiles = 1;
     s.tile = hl_cpu_ceil_div(N, s.n_tiles);
     s.n_tiles = hl_cpu_ceil_div(N, s.tile);
