@@ -150,6 +150,7 @@ ARGUMENTS = {
 OTHERS = {"Module", "Sequential", "Embedding", "Bilinear", "CosineSimilarity", "PairwiseDistance"}
 OTHERS |= {"ModuleList", "ModuleDict", "ParameterList", "ParameterDict", "Fold"}
 OTHERS |= {"MaxUnpool1d", "MaxUnpool2d", "MaxUnpool3d", "LSTMCell", "RNNCellBase"}
+OTHERS |= {"RNN", "LSTM", "GRU", "RNNBase"}
 OTHERS |= {"AdaptiveLogSoftmaxWithLoss", "MultiheadAttention", "Transformer"}
 OTHERS |= {f"Transformer{kind}" for kind in ("Encoder", "EncoderLayer", "Decoder", "DecoderLayer")}
 OF_IMAGES = {"GroupNorm", "LocalResponseNorm", "SyncBatchNorm", "PixelShuffle", "PixelUnshuffle"}

@@ -19,7 +19,6 @@ NAMES = json.loads((Path(__file__).parents[1] / "parity" / "torch_nn_2_13.json")
 # Pattern of names to why they are missing. "issue: ..." comes with the issue of that subject.
 CLASSES = {
     r"CrossMapLRN2d": "torch's sums have a channel too many; LocalResponseNorm has the right ones",
-    r"(RNN|LSTM|GRU)(Base)?": "issue: recurrent layers",
     r"EmbeddingBag": "issue: embeddings in bags",
     r"CTCLoss": "issue: recurrent layers (sequence losses)",
     r"LinearCrossEntropyOptions": "chunks of rows need what is computed again in backward",

@@ -3,15 +3,17 @@
  * against differences in tests/ops; here they only bring the ops of backward graphs that have
  * lowerings. */
 #include <math.h>
+#include <string.h>
 
 #include "ir/op.h"
+#include "ir/recurrence.h"
 #include "ir/window.h"
 #include "ops/build.h"
 #include "ops/ops.h"
 #include "passes/passes.h"
 #include "tests/c/eval.h"
 
-enum { MAX_IN = 4, MAX_ELEMENTS = 256, MAX_OUT = 3 };
+enum { MAX_IN = 4, MAX_ELEMENTS = 256, MAX_OUT = 5 };
 
 typedef struct op_node {
     hl_op op;
@@ -328,6 +330,47 @@ static void check_attention(void)
     }
 }
 
+/* All cells in both directions, of rows of different lengths; an LSTM also with a projection, a GRU
+ * with a bias of its own. */
+static void check_recurrence(int cell, bool reverse, bool is_more)
+{
+    enum { N = 3, T = 3, H = 4, P = 2, FLOATS = 6 };
+    static const int32_t lengths[N] = {3, 0, 2};
+    int64_t gates = hl_cell_gates(cell) * H, width = is_more && cell == HL_CELL_LSTM ? P : H;
+    bool has_bias = is_more && cell == HL_CELL_GRU, has_projection = width != H;
+    hl_type types[7] = {{HL_DTYPE_F64, {2, {gates, width}}},
+                        {HL_DTYPE_F64, {3, {N, T, gates}}},
+                        {HL_DTYPE_F64, {2, {N, width}}},
+                        {HL_DTYPE_I32, {1, {N}}}};
+    hl_attrs attrs = {.recurrence = {.cell = cell,
+                                     .reverse = reverse,
+                                     .has_bias = has_bias,
+                                     .has_projection = has_projection}};
+    hl_graph *graph;
+    hl_id in[7], floats[FLOATS], out, loss = HL_NONE, grads[FLOATS];
+    double numbers[7][200];
+    void *data[7];
+    int n_in = 4, n_floats = 0;
+    if (cell == HL_CELL_LSTM) types[n_in++] = (hl_type){HL_DTYPE_F64, {2, {N, H}}};
+    if (has_bias) types[n_in++] = (hl_type){HL_DTYPE_F64, {1, {gates}}};
+    if (has_projection) types[n_in++] = (hl_type){HL_DTYPE_F64, {2, {P, H}}};
+    check_case("recurrence, cell %d, reverse %d, more %d", cell, reverse, is_more);
+    CHECK_OK(hl_graph_create(&graph));
+    for (int k = 0; k < n_in; k++) {
+        for (int64_t i = 0; i < hl_shape_numel(&types[k].shape); i++) numbers[k][i] = draw();
+        data[k] = numbers[k];
+        CHECK_OK(hl_graph_input(graph, "x", types[k], &in[k]));
+        if (k != 3) floats[n_floats++] = in[k];
+    }
+    memcpy(numbers[3], lengths, sizeof lengths);
+    CHECK_OK(hl_graph_add(graph, HL_OP_RECURRENCE, in, n_in, &attrs, &out));
+    for (int j = 0; j < (cell == HL_CELL_LSTM ? 3 : 2); j++)
+        CHECK_OK(add_weighted_sum(graph, out + j, &loss));
+    CHECK_OK(hl_pass_autodiff(graph, loss, HL_NONE, floats, n_floats, grads));
+    CHECK(check_lowering(graph, data) >= 10);
+    hl_graph_destroy(graph);
+}
+
 static void test_lowering(void)
 {
     bool seen[HL_OP_COUNT] = {false};
@@ -341,6 +384,8 @@ static void test_lowering(void)
     }
     check_gradient_norm();
     check_attention();
+    for (int i = 0; i < 4 * HL_CELL_COUNT; i++) check_recurrence(i / 4, i / 2 % 2, i % 2);
+    seen[HL_OP_RECURRENCE] = seen[HL_OP_RECURRENCE_GRAD] = true;
     seen[HL_OP_GRADIENT_NORM] = seen[HL_OP_ATTENTION] = seen[HL_OP_ATTENTION_GRAD] = true;
     for (int op = 0; op < HL_OP_COUNT; op++) {
         check_case("%s", hl_op_get((hl_op)op)->name);

@@ -34,7 +34,7 @@ SHAPED = {
     "scatter_add": "xab icb xcb", "index_select": "xab icd", "index_add": "xab ic xcb",
     "index_copy": "xab ic xcb", "batch_gather": "", "dropout_mask": "", "uniform": "",
     "conv": "", "conv_transpose": "", "unfold": "", "fold": "", "max_pool": "",
-    "max_pool_index": "", "resample": "", "attention": "xabcd xabdd xabdc",
+    "max_pool_index": "", "resample": "", "attention": "xabcd xabdd xabdc", "recurrence": "",
 }  # fmt: skip
 SMALL_BYTES = 2**20  # what a plan that is run may hold
 LIMIT_BYTES = 3 * 2**30  # of address space: a huge plan must fail, not fill the machine
@@ -212,6 +212,8 @@ class Fuzz:
             return [self.make(kind, shape) for kind, shape in zip(kinds, shapes)]
         if name in ("conv", "conv_transpose", "unfold", "fold", "max_pool", "max_pool_index"):
             return self.windows(name, attrs, real, self.pick((1, 1, 2, 3)))
+        if name == "recurrence":
+            return self.recurrence(attrs, real, a, b, c)
         if name in ("matmul", "attention"):
             attrs.clear()
         if name == "attention":
@@ -222,6 +224,22 @@ class Fuzz:
             sizes = {"a": a, "b": b, "c": c, "d": d}
             made.append(self.make(dtype, tuple(sizes[dim] for dim in symbols[1:])))
         return made
+
+    def recurrence(self, attrs: dict[str, Any], dtype: str, n: int, t: int, h: int) -> list[int]:
+        """Operands of a cell that fit, and attributes; lengths are what integers are."""
+        cell = self.integer(0, 4)
+        attrs.clear()
+        attrs.update(cell=cell, reverse=self.integer(0, 2), is_sorted=self.integer(0, 2))
+        gates, width = (1, 1, 4, 3)[cell] * h, h
+        if cell == 2 and self.integer(0, 2):
+            attrs["has_projection"], width = 1, 3
+        shapes = [(gates, width), (n, t, gates), (n, width), (n,)]
+        shapes += [(n, h)] * (cell == 2)
+        if cell == 3 and self.integer(0, 2):
+            attrs["has_bias"] = 1
+            shapes.append((gates,))
+        shapes += [(width, h)] * attrs.get("has_projection", 0)
+        return [self.make("int32" if i == 3 else dtype, s) for i, s in enumerate(shapes)]
 
     def windows(self, name: str, attrs: dict[str, Any], dtype: str, n: int) -> list[int]:
         """Operands and attributes of an op with n spatial dims, which mostly fit."""

@@ -173,6 +173,95 @@ class TorchAttention(torch.nn.Module):
         return apply_attention(self, x, torch.nn)
 
 
+def add_recurrences(model: Any, home: Any) -> None:
+    """Norm, two layers in both directions, attention over their steps, a head; then a GRU beside
+    and an LSTM with a projection."""
+    model.norm = home.LayerNorm(5)
+    model.lstm = home.LSTM(5, 8, 2, batch_first=True, bidirectional=True)
+    model.score = home.Sequential(home.Linear(16, 6), home.Tanh(), home.Linear(6, 1))
+    model.gru = home.GRU(16, 6, batch_first=True, bidirectional=True)
+    model.small = home.LSTM(16, 7, batch_first=True, proj_size=3)
+    model.plain = home.RNN(16, 5, batch_first=True)
+    model.head = home.Linear(16 + 12 + 3 + 5, 3)
+
+
+def apply_recurrences(model: Any, x: Any, cat: Any) -> Any:
+    states, _ = model.lstm(model.norm(x))
+    seen = (states * model.score(states).softmax(1)).sum(1)
+    _, last = model.gru(states)
+    _, (projected, _) = model.small(states)
+    plain, _ = model.plain(states)
+    return model.head(cat([seen, last[0], last[1], projected[0], plain[:, -1]], -1))
+
+
+class Recurrences(nn.Module):
+    """add_recurrences under hotloop's Module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        add_recurrences(self, nn)
+
+    def forward(self, x: Any) -> Any:
+        return apply_recurrences(self, x, hl.cat)
+
+
+class TorchRecurrences(torch.nn.Module):
+    """The same body under torch's Module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        add_recurrences(self, torch.nn)
+
+    def forward(self, x: Any) -> Any:
+        return apply_recurrences(self, x, torch.cat)
+
+
+def add_lengths(model: Any, home: Any) -> None:
+    model.table = home.Embedding(23, 8, padding_idx=0)
+    model.gru = home.GRU(8, 10, 2, batch_first=True, bidirectional=True)
+    model.head = home.Linear(20, 4)
+
+
+class Lengths(nn.Module):
+    """Tokens up to a padding; hotloop takes the lengths."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        add_lengths(self, nn)
+
+    def forward(self, x: Any) -> Any:
+        states, _ = self.gru(self.table(x), lengths=(x != 0).sum(1))
+        return self.head(states.sum(1))
+
+
+class TorchLengths(torch.nn.Module):
+    """The same, packed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        add_lengths(self, torch.nn)
+
+    def forward(self, x: Any) -> Any:
+        rnn = torch.nn.utils.rnn
+        lengths = (x != 0).sum(1)
+        packed = rnn.pack_padded_sequence(self.table(x), lengths, True, enforce_sorted=False)
+        states, _ = rnn.pad_packed_sequence(self.gru(packed)[0], batch_first=True, total_length=6)
+        return self.head(states.sum(1))
+
+
+def sequence_data() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((256, 7, 5)).astype("float32")
+    return X, (X[:, 0, 0] > 0).astype(int) + (X[:, -1, 1] > 0)
+
+
+def prefix_data() -> tuple[np.ndarray, np.ndarray]:
+    """Tokens, then 0 from a length of 1 to 6 on."""
+    X = 1 + token_data()[0] % 22
+    X[np.arange(6) >= 1 + np.arange(256)[:, None] % 6] = 0
+    return X, X.sum(1) % 4
+
+
 def image_data() -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     y = np.arange(256) % 4
@@ -210,6 +299,10 @@ NETS: dict[str, tuple[Any, Any, Any, Any]] = {
     ),
     "residual": (Residual, TorchResidual, token_data, torch.nn.functional.cross_entropy),
     "attention": (Attention, TorchAttention, padded_data, torch.nn.functional.cross_entropy),
+    "recurrences": (
+        Recurrences, TorchRecurrences, sequence_data, torch.nn.functional.cross_entropy,
+    ),
+    "lengths": (Lengths, TorchLengths, prefix_data, torch.nn.functional.cross_entropy),
     "logistic": (
         lambda: nn.Linear(20, 3),
         lambda: torch.nn.Linear(20, 3),

@@ -81,14 +81,8 @@ if not TYPE_CHECKING:  # type checkers see what is imported, and read no list ma
         *vocabularies.__all__,
     ]
 
-_NOT_HERE = {
-    "RNN": "recurrent layers",
-    "LSTM": "recurrent layers",
-    "GRU": "recurrent layers",
-}
 # Names of torch.nn's that are none of layers, and what is here in their place.
 _INSTEAD = {
-    "utils": "clipping is part of the step, TrainingConfig(gradient_clip_val=1.0)",
     "DataParallel": "one device in this version",
     "parallel": "one device in this version",
 }
@@ -98,10 +92,7 @@ if not TYPE_CHECKING:  # else type checkers would take every misspelt name for A
     def __getattr__(name: str) -> Any:
         from hotloop.base.suggest import did_you_mean
 
-        kind = next((kind for start, kind in _NOT_HERE.items() if name.startswith(start)), None)
         hint = "" if name.startswith("_") else did_you_mean(name, __all__)
-        if kind is not None:
-            hint = f": {kind} not in this version"
-        elif name in _INSTEAD:
+        if name in _INSTEAD:
             hint = f": {_INSTEAD[name]}"
         raise AttributeError(f"module 'hotloop.nn' has no attribute {name!r}{hint}")

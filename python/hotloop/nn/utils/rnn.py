@@ -12,6 +12,7 @@ import numpy as np
 
 from hotloop.base.rules import show
 from hotloop.errors import ConfigError, ShapeError, TraceError
+from hotloop.graph import dtypes
 from hotloop.graph.build import Operand, cast, is_int, is_tensor, lift
 from hotloop.graph.comparison import lt
 from hotloop.graph.creation import arange
@@ -42,7 +43,7 @@ def check_lengths(lengths: Any, rows: int, steps: int, what: str) -> Tensor:
     """
     known = None if is_tensor(lengths) else np.asarray(lengths)
     x = lift(lengths, what=what)
-    if x.dtype.is_floating_point or x.dtype.name == "bool":
+    if x.dtype.is_floating_point or x.dtype == dtypes.bool_:
         raise TraceError(f"{what}: lengths must be integers, got {x.dtype}")
     if x.shape != (rows,):
         raise ShapeError(
