@@ -21,7 +21,6 @@ CLASSES = {
     r"CrossMapLRN2d": "torch's sums have a channel too many; LocalResponseNorm has the right ones",
     r"(RNN|LSTM|GRU)(Base)?": "issue: recurrent layers",
     r"EmbeddingBag": "issue: embeddings in bags",
-    r"CTCLoss": "issue: recurrent layers (sequence losses)",
     r"LinearCrossEntropyOptions": "chunks of rows need what is computed again in backward",
     r"DataParallel": "several GPUs are the configuration's `devices`",
     r"Container|NLLLoss2d": "deprecated in torch",
@@ -29,7 +28,6 @@ CLASSES = {
 }
 FUNCTIONS = {
     r"embedding_bag": "issue: embeddings in bags",
-    r"ctc_loss": "issue: recurrent layers (sequence losses)",
     r"(scaled_)?(grouped_)?mm": "scaled and grouped products serve 8-bit formats",
     r"\w+_": "in place: values never change in a trace",
     r"has_torch_function.*|assert_int_or_pair|handle_torch_function|boolean_dispatch": "internal",
