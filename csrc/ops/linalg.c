@@ -8,6 +8,7 @@
  * upper triangle.
  *
  * Rejected: a kernel for Cholesky's gradient. It would do the work of the solves again. */
+#include <math.h>
 #include <stdio.h>
 
 #include "ir/control.h"
@@ -164,11 +165,12 @@ void hl_fault_cholesky(const hl_graph *graph, const hl_node *node, int64_t row, 
     char which[48];
     const hl_shape *shape = &hl_node_in_type(graph, node, 0)->shape;
     int64_t n = shape->dim[shape->rank - 1];
+    double pivot = hl_control_bits_number(value);
     snprintf(out_text, bytes,
              "%s must be positive definite, got %g for the pivot of its leading minor of order "
-             "%lld; add a little to its diagonal",
-             name_matrix(shape, row / n, which, sizeof which), hl_control_bits_number(value),
-             (long long)(row % n + 1));
+             "%lld%s",
+             name_matrix(shape, row / n, which, sizeof which), pivot, (long long)(row % n + 1),
+             isnan(pivot) ? "" : "; add a little to its diagonal");
 }
 
 void hl_fault_triangular_solve(const hl_graph *graph, const hl_node *node, int64_t row,
