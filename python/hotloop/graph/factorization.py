@@ -45,7 +45,7 @@ def _together(a: Tensor, b: Tensor, what: str, left: bool = True) -> tuple[Tenso
     a, b = unify(a, b, what=what)
     if a.shape[:-2] == b.shape[:-2]:
         return a, b
-    batch = views.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    batch = views.broadcast_shapes(a.shape[:-2], b.shape[:-2], what=what)
     return a.expand(*batch, *a.shape[-2:]), b.expand(*batch, *b.shape[-2:])
 
 
