@@ -90,6 +90,7 @@ def test_each_op_is_a_name_of_hotloop():
         contraction,
         creation,
         elementary,
+        factorization,
         indexing,
         pointwise,
         rearranging,
@@ -99,7 +100,7 @@ def test_each_op_is_a_name_of_hotloop():
 
     listed = {"initial_seed", "manual_seed", "no_grad"}
     arithmetic = (comparison, contraction, elementary, pointwise, reduction)
-    for family in (*arithmetic, creation, indexing, rearranging, views):
+    for family in (*arithmetic, creation, factorization, indexing, rearranging, views):
         listed.update(family.__all__)
         for name in family.__all__:
             assert getattr(hl, name) is getattr(ops, name) is getattr(family, name)

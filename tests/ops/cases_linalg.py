@@ -1,5 +1,8 @@
-"""Cases of the family linalg. Tolerances are Higham's (Accuracy and Stability, 2002) forward bounds:
-of a factor theorem 10.3 and its condition, of a triangular system theorem 8.5."""
+"""Cases of the family linalg.
+
+Tolerances are forward bounds of Higham (Accuracy and Stability, 2002): of a factor theorem 10.3 and
+its condition, of a triangular system theorem 8.5.
+"""
 
 import numpy as np
 from ops.fills import normal

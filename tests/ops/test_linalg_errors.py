@@ -66,7 +66,8 @@ def test_of_one_matrix() -> None:
     with pytest.raises(hl.DataError, match="got nan for the pivot of its leading minor of order 2"):
         hl.linalg.cholesky(nan)
     # The diagonal that counts as 1 is not read.
-    x = hl.linalg.solve_triangular(np.zeros((2, 2)), np.ones((2, 1)), upper=False, unitriangular=True)
+    zeros, ones = np.zeros((2, 2)), np.ones((2, 1))
+    x = hl.linalg.solve_triangular(zeros, ones, upper=False, unitriangular=True)
     np.testing.assert_array_equal(x, np.ones((2, 1)))
 
 

@@ -7,7 +7,7 @@ is met: the step ends with a DataError that names it.
 from __future__ import annotations
 
 from hotloop.errors import ShapeError
-from hotloop.graph import contraction, views
+from hotloop.graph import views
 from hotloop.graph.build import Operand, add_node, cast, lift_float, unify
 from hotloop.graph.creation import eye
 from hotloop.graph.eager import make_eager
@@ -114,9 +114,7 @@ def solve_triangular(
         In the step, for a 0 on the diagonal: it names which matrix of the batch, and the row.
     """
     what = "linalg.solve_triangular"
-    a, b = _together(
-        _square(A, what, "A"), lift_float(B, what), what, left
-    )
+    a, b = _together(_square(A, what, "A"), lift_float(B, what), what, left)
     unit = bool(unitriangular)
     if left:
         return _solved(a, b, upper=upper, unit=unit)

@@ -106,9 +106,10 @@ def _check_targets(
     rows = lengths.reshape(-1)
     if known.ndim == 1:
         row = np.repeat(np.arange(rows.size), rows)[: known.size]
-        used, place = np.arange(row.size), np.arange(row.size) - np.repeat(
-            np.cumsum(rows) - rows, rows
-        )[: known.size]
+        used, place = (
+            np.arange(row.size),
+            np.arange(row.size) - np.repeat(np.cumsum(rows) - rows, rows)[: known.size],
+        )
         values = known[used]
     else:
         row, place = np.nonzero(np.arange(known.shape[1]) < rows[:, None])
@@ -186,9 +187,7 @@ def ctc_loss(
             f"{_WHAT}: targets must have shape ({n}, S) or stand one behind another, got {y.shape}"
         )
     times = _lengths(input_lengths, "input_lengths", n, n_times)
-    counts = _lengths(
-        target_lengths, "target_lengths", n, y.shape[1] if y.ndim == 2 else None
-    )
+    counts = _lengths(target_lengths, "target_lengths", n, y.shape[1] if y.ndim == 2 else None)
     known = _known(target_lengths)
     if y.ndim == 1:
         y, counts = _rows_of_targets(targets, y, counts, known)
