@@ -330,6 +330,34 @@ HL_SIMD int64_t solve_strip(const solve_state *s, const strip *p, const int widt
     return singular;
 }
 
+/* One right side, which would leave a tile's vectors all but empty: sums along a's rows, or, where
+ * it is transposed, what an element leaves of those that are to come. Returns as solve_strip, in
+ * a's own rows. */
+static int64_t solve_vector(const solve_state *s, const float *a, const float *b, float *x)
+{
+    int64_t n = s->n, singular = n;
+    if (x != b) memcpy(x, b, (size_t)n * sizeof *x);
+    for (int64_t step = 0; step < n; step++) {
+        int64_t i = s->from_top ? step : n - 1 - step;
+        float own = s->unitriangular ? 1 : a[i * n + i];
+        bool before = s->from_top != s->trans; /* of the row, what is before the diagonal */
+        const float *row = a + i * n + (before ? 0 : i + 1);
+        float *others = x + (before ? 0 : i + 1);
+        int64_t count = before ? i : n - 1 - i;
+        if (own == 0 && singular == n) singular = i;
+        if (!s->trans)
+            x[i] -= HL_ROW_SUM(count, c, m, hl_row_load(row + c, m) * hl_row_load(others + c, m));
+        x[i] /= own;
+        hl_v from = hl_v_set1(x[i]);
+        for (int64_t c = 0; s->trans && c < count; c += HL_VL) {
+            int64_t m = hl_cpu_min(count - c, HL_VL);
+            hl_v rest = hl_v_fnma(from, hl_row_load(row + c, m), hl_row_load(others + c, m));
+            hl_row_store(others + c, rest, m);
+        }
+    }
+    return singular;
+}
+
 static void run_solve(const hl_kernel_state *state, void *const *args, int64_t begin, int64_t end,
                       const hl_launch *launch)
 {
@@ -339,19 +367,23 @@ static void run_solve(const hl_kernel_state *state, void *const *args, int64_t b
     if (n == 0) return;
     for (int64_t i = begin; i < end; i++) {
         int64_t m = i / s->n_strips, first = i % s->n_strips * WIDTH,
-                at = (m * n + last) * K + first;
-        strip p = {.a = (const float *)args[0] + m * n * n + last * (n + 1),
-                   .b = (const float *)args[1] + at,
+                at = (m * n + last) * K + first, row;
+        const float *a = (const float *)args[0] + m * n * n, *b = (const float *)args[1] + at;
+        strip p = {.a = a + last * (n + 1),
+                   .b = b,
                    .x = (float *)args[2] + at,
                    .packed = launch->thread_scratch,
                    .row = sign * (s->trans ? 1 : n),
                    .column = sign * (s->trans ? n : 1),
                    .side = sign * K,
                    .columns = hl_cpu_min(WIDTH, K - first)};
-        int64_t singular = p.columns > HL_VL ? solve_strip(s, &p, 2) : solve_strip(s, &p, 1);
-        if (singular == n) continue;
-        int64_t row = s->from_top ? singular : n - 1 - singular;
-        hl_launch_fault(launch, m * n + row, hl_control_number_bits(0));
+        if (K == 1) {
+            row = solve_vector(s, a, b - last, p.x - last);
+        } else {
+            row = p.columns > HL_VL ? solve_strip(s, &p, 2) : solve_strip(s, &p, 1);
+            if (row < n && !s->from_top) row = n - 1 - row;
+        }
+        if (row < n) hl_launch_fault(launch, m * n + row, hl_control_number_bits(0));
     }
 }
 

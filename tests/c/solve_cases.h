@@ -101,7 +101,7 @@ static void test_solve(void)
     for (int i = 0; i < N_SOLVE_SIZES; i++)
         for (int form = 0; form < 8; form++)
             test_solve_of(1 + (i + form) % 3, solve_sizes[i], sides[(i + form) % 7], form, -1);
-    for (int form = 0; form < 4; form++) test_solve_of(1, 19, 5, form, 7);
+    for (int form = 0; form < 8; form++) test_solve_of(1, 19, form < 4 ? 5 : 1, form % 4, 7);
 }
 
 /* ---- connectionist temporal classification --------------------------------------------------- */

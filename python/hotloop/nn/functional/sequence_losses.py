@@ -62,7 +62,7 @@ def _lengths(value: Operand, name: str, n: int, most: int | None) -> Tensor:
 
 
 def _rows_of_targets(
-    targets: Operand, y: Tensor, lengths: Tensor, known: np.ndarray[Any, Any] | None
+    y: Tensor, lengths: Tensor, known: np.ndarray[Any, Any] | None
 ) -> tuple[Tensor, Tensor]:
     """(N, S) from targets one behind another, and their lengths.
 
@@ -105,12 +105,8 @@ def _check_targets(
         return
     rows = lengths.reshape(-1)
     if known.ndim == 1:
-        row = np.repeat(np.arange(rows.size), rows)[: known.size]
-        used, place = (
-            np.arange(row.size),
-            np.arange(row.size) - np.repeat(np.cumsum(rows) - rows, rows)[: known.size],
-        )
-        values = known[used]
+        row, values = np.repeat(np.arange(rows.size), rows), known
+        place = np.arange(known.size) - np.repeat(np.cumsum(rows) - rows, rows)
     else:
         row, place = np.nonzero(np.arange(known.shape[1]) < rows[:, None])
         values = known[row, place]
@@ -190,7 +186,7 @@ def ctc_loss(
     counts = _lengths(target_lengths, "target_lengths", n, y.shape[1] if y.ndim == 2 else None)
     known = _known(target_lengths)
     if y.ndim == 1:
-        y, counts = _rows_of_targets(targets, y, counts, known)
+        y, counts = _rows_of_targets(y, counts, known)
     _check_targets(targets, known, n_classes, int(blank))
     flags = {"blank": int(blank), "zero_infinity": int(bool(zero_infinity))}
     per = add_nodes("ctc_loss", x, y, times, counts, **flags)[0]
