@@ -106,6 +106,13 @@ _FAMILIES: dict[str, tuple[str, str, str, list[str]]] = {
         "hotloop.ops",
         [],
     ),
+    "linalg": (
+        "Linear algebra",
+        "For anyone whose model solves systems: `hl.linalg.cholesky(A)`, in `forward` and on "
+        "arrays. Names and arguments are those of `torch.linalg`.",
+        "hotloop.linalg",
+        [],
+    ),
 }
 _HOW_TO_READ = (
     "In formulas x is `input`. A function of one tensor gives its shape; functions of several "

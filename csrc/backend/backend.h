@@ -204,7 +204,8 @@ hl_status hl_kernel_find_beside(hl_device *device, const hl_graph *graph, hl_nod
                                 bool deterministic, const hl_kernel **out_kernel,
                                 hl_kernel_req *out_req);
 
-/* Out-of-range index, from a kernel: keeps the first. Safe from any thread. */
+/* An operand that is no good, from a kernel: keeps the first. row and value are an index and its
+ * place, or what the op says of them (hl_op_info.fault). Safe from any thread. */
 static inline void hl_launch_fault(const hl_launch *launch, int64_t row, int64_t value)
 {
     int64_t none = 0;

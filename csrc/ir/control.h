@@ -62,7 +62,7 @@ typedef struct hl_control {
     double power[2];      /* each to the power of `powered`: a running product */
     int64_t powered;      /* `applied`, once CONTROL_APPLY allowed a step */
     double correction[2]; /* of Adam's moments: 1 / (1 - power), and 1 / sqrt(1 - power) */
-    int64_t error_code;   /* 0, or hl_control_fault of the first index out of range */
+    int64_t error_code;   /* 0, or hl_control_fault of the first operand that is no good */
     int64_t error_row;
     int64_t error_value;
     int64_t table_first;               /* optimizer step of the tables' first column; host-set */
@@ -89,6 +89,26 @@ HL_CONTROL_FN int32_t hl_control_fault_plan(int64_t error_code)
 HL_CONTROL_FN int32_t hl_control_fault_node(int64_t error_code)
 {
     return (int32_t)((error_code - 1) & INT32_MAX);
+}
+
+/* A float as a fault's value, and back. */
+HL_CONTROL_FN int64_t hl_control_number_bits(double number)
+{
+    union {
+        double number;
+        int64_t bits;
+    } both;
+    both.number = number;
+    return both.bits;
+}
+HL_CONTROL_FN double hl_control_bits_number(int64_t bits)
+{
+    union {
+        double number;
+        int64_t bits;
+    } both;
+    both.bits = bits;
+    return both.number;
 }
 
 /* Micro commits (statistics, accumulators) are held back by a stop or a bad loss. */

@@ -73,8 +73,12 @@ typedef bool (*hl_op_channels_fn)(const hl_graph *graph, const hl_node *node, in
 enum { HL_AXIS_ATTR = -1 }; /* the axis of the attributes */
 typedef struct hl_op_index {
     int8_t index, of, axis;
-    bool is_length; /* they are lengths: the size itself is one, too */
 } hl_op_index;
+
+/* What the node's kernels found wrong in its operands, "<rule>, got <value>", by the row and value
+ * that they noted (hl_launch_fault). */
+typedef void (*hl_op_fault_fn)(const hl_graph *graph, const hl_node *node, int64_t row,
+                               int64_t value, char *out_text, size_t bytes);
 
 typedef struct hl_op_info {
     const char *name;
@@ -103,6 +107,7 @@ typedef struct hl_op_info {
     uint32_t fixed; /* bit i: operand i keeps its order of dims where the others are permuted */
     hl_op_index index;
     hl_op_channels_fn channels; /* NULL: it is no product with a weight */
+    hl_op_fault_fn fault;       /* NULL: an index out of range (`index`), or none */
 } hl_op_info;
 
 /* Bits of `fixed`. */

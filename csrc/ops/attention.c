@@ -197,17 +197,6 @@ static hl_status build_summed(hl_graph *graph, const parts *p, hl_id a, hl_id b,
     return hl_build_matmul(graph, a, b, true, false, out_id);
 }
 
-/* 1, 2, ... n, in a shape of one dim that is not 1. */
-static hl_status build_places(hl_graph *graph, const hl_shape *shape, hl_id *out_id)
-{
-    hl_type type = {HL_DTYPE_F32, hl_shape_1d(hl_shape_numel(shape))};
-    hl_attrs attrs = {.scan = {.axis = 0}};
-    hl_id ones;
-    HL_TRY(hl_build_full(graph, &type, 1, &ones));
-    HL_TRY(hl_graph_add(graph, HL_OP_CUMSUM, &ones, 1, &attrs, out_id));
-    return hl_build_reshape(graph, *out_id, shape, out_id);
-}
-
 /* Scores, -inf where a query must not see a key. */
 static hl_status build_scores(hl_graph *graph, const parts *p, hl_id *out_id)
 {
@@ -221,8 +210,8 @@ static hl_status build_scores(hl_graph *graph, const parts *p, hl_id *out_id)
         HL_TRY(hl_build_binary(graph, HL_OP_ADD, scores, p->mask, &scores));
     if (p->attrs.is_causal) {
         hl_shape rows = {2, {p->n.L, 1}}, columns = {2, {1, p->n.S}};
-        HL_TRY(build_places(graph, &rows, &row));
-        HL_TRY(build_places(graph, &columns, &column));
+        HL_TRY(hl_build_places(graph, &rows, &row));
+        HL_TRY(hl_build_places(graph, &columns, &column));
         HL_TRY(hl_build_binary(graph, HL_OP_GE, row, column, &seen));
         HL_TRY(hl_build_where(graph, seen, scores, hidden, &scores));
     }

@@ -62,6 +62,17 @@ hl_status hl_build_full(hl_graph *graph, const hl_type *type, double number, hl_
     return hl_build_expand(graph, constant, &shape, out_id);
 }
 
+hl_status hl_build_places(hl_graph *graph, const hl_shape *shape, hl_id *out_id)
+{
+    hl_type type = {HL_DTYPE_F32, hl_shape_1d(hl_shape_numel(shape))};
+    hl_attrs attrs = {.scan = {.axis = 0}};
+    hl_id ones;
+    *out_id = HL_NONE;
+    HL_TRY(hl_build_full(graph, &type, 1, &ones));
+    HL_TRY(hl_graph_add(graph, HL_OP_CUMSUM, &ones, 1, &attrs, out_id));
+    return hl_build_reshape(graph, *out_id, shape, out_id);
+}
+
 hl_status hl_build_reshape(hl_graph *graph, hl_id x, const hl_shape *shape, hl_id *out_id)
 {
     hl_attrs attrs = {.shape = {hl_ints_of(shape)}};

@@ -21,6 +21,9 @@ hl_status hl_build_keep_unless(hl_graph *graph, hl_id condition, hl_id a, hl_id 
 hl_status hl_build_cast(hl_graph *graph, hl_id x, hl_dtype dtype, hl_id *out_id);
 hl_status hl_build_full(hl_graph *graph, const hl_type *type, double number, hl_id *out_id);
 
+/* 1, 2, ... n, float32, in a shape of one dim that is not 1. */
+hl_status hl_build_places(hl_graph *graph, const hl_shape *shape, hl_id *out_id);
+
 hl_status hl_build_reshape(hl_graph *graph, hl_id x, const hl_shape *shape, hl_id *out_id);
 /* dims[i] is the dim of x that becomes dim i. */
 hl_status hl_build_permute(hl_graph *graph, hl_id x, const int64_t *dims, hl_id *out_id);

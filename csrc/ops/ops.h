@@ -20,6 +20,10 @@
     bool hl_channels_##name(const hl_graph *graph, const hl_node *node, int *out_result_dim,       \
                             int *out_weight_dim)
 
+#define HL_FAULT(name)                                                                             \
+    void hl_fault_##name(const hl_graph *graph, const hl_node *node, int64_t row, int64_t value,   \
+                         char *out_text, size_t bytes)
+
 /* cost.c; bytes: of operands and results alone */
 HL_COST(bytes);
 HL_COST(matmul);
@@ -117,6 +121,23 @@ HL_INFER(cross_entropy);
 HL_INFER(cross_entropy_grad);
 HL_VJP(cross_entropy);
 
+/* ctc.c */
+HL_INFER(ctc_loss);
+HL_INFER(ctc_loss_grad);
+HL_VJP(ctc_loss);
+HL_COST(ctc);
+HL_FAULT(ctc_loss);
+
+/* linalg.c */
+HL_INFER(cholesky);
+HL_INFER(triangular_solve);
+HL_VJP(cholesky);
+HL_VJP(triangular_solve);
+HL_COST(cholesky);
+HL_COST(triangular_solve);
+HL_FAULT(cholesky);
+HL_FAULT(triangular_solve);
+
 /* attention.c */
 HL_INFER(attention);
 HL_INFER(attention_grad);
@@ -133,6 +154,7 @@ HL_VJP(recurrence);
 HL_LOWER(recurrence);
 HL_LOWER(recurrence_grad);
 HL_COST(recurrence);
+HL_FAULT(recurrence);
 
 /* view.c */
 HL_INFER(same);

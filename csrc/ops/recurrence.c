@@ -3,6 +3,8 @@
  * the gradients of the weights are products for all steps behind that of the op. */
 #include "ir/recurrence.h"
 
+#include <stdio.h>
+
 #include "ops/build.h"
 #include "ops/check.h"
 #include "ops/ops.h"
@@ -158,6 +160,21 @@ hl_status hl_infer_recurrence_grad(const hl_graph *graph, hl_node *node, hl_type
     out_types[HL_RECURRENCE_GRAD_STATES] =
         type_of_3(dtype, r.N, r.T, hl_recurrence_if(r.has_projection, r.P));
     return HL_OK;
+}
+
+/* `row` of the lengths, which is out of range, or in range and out of order. */
+void hl_fault_recurrence(const hl_graph *graph, const hl_node *node, int64_t row, int64_t value,
+                         char *out_text, size_t bytes)
+{
+    int64_t T = hl_recurrence_of(graph, node).T;
+    if (value >= 0 && value <= T)
+        snprintf(out_text, bytes,
+                 "lengths must be sorted, none more than the one before it, got %lld for row %lld; "
+                 "pass enforce_sorted=False",
+                 (long long)value, (long long)row);
+    else
+        snprintf(out_text, bytes, "lengths must lie in 0 ... %lld, got %lld for row %lld",
+                 (long long)T, (long long)value, (long long)row);
 }
 
 hl_cost hl_cost_recurrence(const hl_graph *graph, const hl_node *node)

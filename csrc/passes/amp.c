@@ -80,10 +80,13 @@ static bool is_f32(const amp_state *s, hl_id id)
     return hl_graph_dtype(s->graph, id) == HL_DTYPE_F32;
 }
 
-/* A product of float32 operands: ones of another type are the user's own choice. */
+/* A product of float32 operands, unless it keeps them: ones of another type are the user's own
+ * choice. */
 static bool is_reduced_product(const amp_state *s, const hl_node *node)
 {
     if (!hl_op_is_product(node->op)) return false;
+    const hl_attr_info *keeps = hl_schema_find(hl_op_get(node->op)->schema, "keeps_float32");
+    if (keeps && hl_attrs_int(&node->attrs, keeps)) return false;
     for (int32_t i = 0; i < node->n_in; i++)
         if (hl_op_role_in(node->op, i) == 'r' && !is_f32(s, node->in[i])) return false;
     return true;

@@ -1,6 +1,10 @@
 #include "plan/fault.h"
 
-/* The node that met an index out of range; NULL: its plan is closed. */
+#include <stdio.h>
+
+enum { FAULT_BYTES = 256 };
+
+/* The node whose kernel noted the fault; NULL: its plan is closed. */
 static const hl_node *find_node(const hl_session *session, int64_t error_code,
                                 const hl_graph **out_graph)
 {
@@ -9,6 +13,18 @@ static const hl_node *find_node(const hl_session *session, int64_t error_code,
     *out_graph = plan ? plan->graph : NULL;
     hl_node_id node = hl_control_fault_node(error_code);
     return plan && node < plan->graph->n_nodes ? &plan->graph->nodes[node] : NULL;
+}
+
+static void describe_fault(const hl_graph *graph, const hl_node *node, int64_t row, int64_t value,
+                           char *out_text)
+{
+    hl_op_fault_fn describe = hl_op_get(node->op)->fault;
+    if (describe)
+        describe(graph, node, row, value, out_text, FAULT_BYTES);
+    else
+        snprintf(out_text, FAULT_BYTES,
+                 "index out of range, must be at least 0 and below %lld, got %lld at position %lld",
+                 (long long)hl_node_extent(graph, node), (long long)value, (long long)row);
 }
 
 static hl_status forget_fault(hl_session *session)
@@ -27,23 +43,11 @@ hl_status hl_session_check_fault(hl_session *session)
     HL_TRY(forget_fault(session));
     if (!node)
         return hl_status_set(HL_ERROR_DATA,
-                             "a plan that is closed: index out of range, must be at least 0 and "
-                             "below the size of what it chooses from, got %lld at position %lld",
+                             "a plan that is closed: an operand must be in range, got %lld at "
+                             "position %lld",
                              (long long)control->error_value, (long long)control->error_row);
-    const hl_op_info *info = hl_op_get(node->op);
-    int64_t extent = hl_node_extent(graph, node), value = control->error_value;
-    if (info->index.is_length && value >= 0 && value <= extent)
-        return hl_status_set(
-            HL_ERROR_DATA,
-            "%s%s%s: lengths must be sorted, none more than the one before it, got "
-            "%lld at position %lld",
-            node->scope ? node->scope : "", node->scope ? ": " : "", info->name, (long long)value,
-            (long long)control->error_row);
-    return hl_status_set(HL_ERROR_DATA,
-                         "%s%s%s: %s out of range, must be at least 0 and %s %lld, got %lld at "
-                         "position %lld",
-                         node->scope ? node->scope : "", node->scope ? ": " : "", info->name,
-                         info->index.is_length ? "length" : "index",
-                         info->index.is_length ? "at most" : "below", (long long)extent,
-                         (long long)value, (long long)control->error_row);
+    char what[FAULT_BYTES];
+    describe_fault(graph, node, control->error_row, control->error_value, what);
+    return hl_status_set(HL_ERROR_DATA, "%s%s%s: %s", node->scope ? node->scope : "",
+                         node->scope ? ": " : "", hl_op_get(node->op)->name, what);
 }

@@ -4,7 +4,8 @@
  * obviousness and nothing else; nothing here is shared with a fast kernel, so that a mistake cannot
  * be shared either (the control block's transitions, which must be one text, are the exception).
  * Floating values are float64: a pass converts the graph. Kernels have `launch` alone, keep a
- * description of their node as state, use no scratch and never fail.
+ * description of their node as state, use no scratch (but for a recursion that runs back) and never
+ * fail.
  *
  * Each family is one file that exports its kernels as a table; device.c joins the tables. */
 #ifndef HL_KERNELS_REF_H
@@ -21,7 +22,8 @@ typedef struct hl_ref_family {
 } hl_ref_family;
 extern const hl_ref_family hl_ref_pointwise, hl_ref_matmul, hl_ref_conv, hl_ref_unfold, hl_ref_pool,
     hl_ref_resample, hl_ref_reduce, hl_ref_softmax, hl_ref_loss, hl_ref_attention, hl_ref_copy,
-    hl_ref_index, hl_ref_norm, hl_ref_control, hl_ref_optim, hl_ref_recurrence;
+    hl_ref_index, hl_ref_norm, hl_ref_control, hl_ref_optim, hl_ref_recurrence, hl_ref_ctc,
+    hl_ref_linalg;
 
 /* The state of a kernel: its node's operands in the order of args. */
 typedef struct hl_ref_call {

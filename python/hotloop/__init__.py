@@ -28,11 +28,12 @@ if "t" in sys.abiflags:  # the extension needs the GIL, and its stable ABI is no
 if TYPE_CHECKING:
     from hotloop import data as data
     from hotloop import errors as errors
+    from hotloop import linalg as linalg
     from hotloop import models as models
     from hotloop import nn as nn
     from hotloop.public import *
 
-_MODULES = ("data", "errors", "graph", "models", "nn", "ops", "training")
+_MODULES = ("data", "errors", "graph", "linalg", "models", "nn", "ops", "training")
 # A star import would hide these builtins.
 _NOT_STARRED = {"bool", "float", "int"}
 # Names of torch's that a ported script asks for, and what is here in their place.
@@ -73,7 +74,7 @@ if not TYPE_CHECKING:  # else type checkers would take every misspelt name for A
 
     def __getattr__(name: str) -> Any:
         if name == "__all__":
-            listed = {"__version__", "data", "errors", "models", "nn", *_public()}
+            listed = {"__version__", "data", "errors", "linalg", "models", "nn", *_public()}
             value: Any = sorted(listed - _NOT_STARRED)
         elif name.startswith("_"):
             raise AttributeError(f"module 'hotloop' has no attribute {name!r}")

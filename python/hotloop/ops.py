@@ -8,6 +8,7 @@ from hotloop.graph.comparison import *
 from hotloop.graph.contraction import *
 from hotloop.graph.creation import *
 from hotloop.graph.elementary import *
+from hotloop.graph.factorization import *
 from hotloop.graph.indexing import *
 from hotloop.graph.pointwise import *
 from hotloop.graph.rearranging import *

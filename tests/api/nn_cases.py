@@ -271,6 +271,9 @@ CASES = [
     "F.linear_cross_entropy(x, m, ti % 7, ignore_index=6, reduction='sum')",
     "F.linear_cross_entropy(x[0], m, t[0] % 7, reduction='none')",
     "F.linear_cross_entropy(x, m[:6].view(3, 2, 10), t3 % 3, reduction='none')",
+    "F.ctc_loss(F.log_softmax(x.view(6, 2, 5), 2), t3.view(2, 6) % 4 + 1, (6, 5), (2, 1))",
+    "F.ctc_loss(x.view(5, 2, 6), t % 5, (5, 4), (2, 4), blank=5, zero_infinity=True)",
+    "F.ctc_loss(x.view(6, 2, 5), t % 4 + 1, (6, 6), (2, 4), reduction='none')",
 ]
 
 

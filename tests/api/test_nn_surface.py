@@ -20,7 +20,6 @@ NAMES = json.loads((Path(__file__).parents[1] / "parity" / "torch_nn_2_13.json")
 CLASSES = {
     r"CrossMapLRN2d": "torch's sums have a channel too many; LocalResponseNorm has the right ones",
     r"EmbeddingBag": "issue: embeddings in bags",
-    r"CTCLoss": "issue: recurrent layers (sequence losses)",
     r"LinearCrossEntropyOptions": "chunks of rows need what is computed again in backward",
     r"DataParallel": "several GPUs are the configuration's `devices`",
     r"Container|NLLLoss2d": "deprecated in torch",
@@ -28,7 +27,6 @@ CLASSES = {
 }
 FUNCTIONS = {
     r"embedding_bag": "issue: embeddings in bags",
-    r"ctc_loss": "issue: recurrent layers (sequence losses)",
     r"(scaled_)?(grouped_)?mm": "scaled and grouped products serve 8-bit formats",
     r"\w+_": "in place: values never change in a trace",
     r"has_torch_function.*|assert_int_or_pair|handle_torch_function|boolean_dispatch": "internal",
@@ -91,6 +89,7 @@ def test_each_op_is_a_name_of_hotloop():
         contraction,
         creation,
         elementary,
+        factorization,
         indexing,
         pointwise,
         rearranging,
@@ -100,7 +99,7 @@ def test_each_op_is_a_name_of_hotloop():
 
     listed = {"initial_seed", "manual_seed", "no_grad"}
     arithmetic = (comparison, contraction, elementary, pointwise, reduction)
-    for family in (*arithmetic, creation, indexing, rearranging, views):
+    for family in (*arithmetic, creation, factorization, indexing, rearranging, views):
         listed.update(family.__all__)
         for name in family.__all__:
             assert getattr(hl, name) is getattr(ops, name) is getattr(family, name)

@@ -35,6 +35,7 @@ SHAPED = {
     "index_copy": "xab ic xcb", "batch_gather": "", "dropout_mask": "", "uniform": "",
     "conv": "", "conv_transpose": "", "unfold": "", "fold": "", "max_pool": "",
     "max_pool_index": "", "resample": "", "attention": "xabcd xabdd xabdc", "recurrence": "",
+    "ctc_loss": "xabc ibd ib ib", "cholesky": "xabb", "triangular_solve": "xabb xabc",
 }  # fmt: skip
 SMALL_BYTES = 2**20  # what a plan that is run may hold
 LIMIT_BYTES = 3 * 2**30  # of address space: a huge plan must fail, not fill the machine
@@ -214,7 +215,7 @@ class Fuzz:
             return self.windows(name, attrs, real, self.pick((1, 1, 2, 3)))
         if name == "recurrence":
             return self.recurrence(attrs, real, a, b, c)
-        if name in ("matmul", "attention"):
+        if name in ("matmul", "attention", "ctc_loss"):
             attrs.clear()
         if name == "attention":
             attrs.update(is_causal=self.integer(0, 2), scale=self.number())

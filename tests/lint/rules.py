@@ -295,6 +295,7 @@ PYTHON_LAYERS: dict[str, set[str]] = {
     "base": set(),
     "graph": {"base"},
     "ops": {"graph"},
+    "linalg": {"graph"},
     "data": {"base"},
     "nn": {"base", "graph"},
     "interop": {"base"},

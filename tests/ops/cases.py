@@ -3,7 +3,9 @@
 from ops import (
     cases_attention,
     cases_conv,
+    cases_ctc,
     cases_functional,
+    cases_linalg,
     cases_norm,
     cases_pointwise,
     cases_pool,
@@ -24,6 +26,8 @@ for _module in (
     cases_view,
     cases_norm,
     cases_functional,
+    cases_ctc,
+    cases_linalg,
 ):
     for _case in _module.CASES:
         assert _case.id not in CASES, f"two cases are called {_case.id}"

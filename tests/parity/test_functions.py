@@ -83,3 +83,43 @@ A, B, C = (RNG.standard_normal(shape) for shape in ((3, 4, 5), (4, 5, 2), (2, 4,
 def test_compositions(call, inputs) -> None:
     own, twin = (lambda *x: call(hl, *x)), (lambda *x: call(torch, *x))
     check_twins(own, None, twin, None, [np.array(value) for value in inputs])
+
+
+def positive(*shape: int) -> np.ndarray:
+    x = RNG.standard_normal(shape)
+    return x @ np.swapaxes(x, -1, -2) + np.eye(shape[-1])
+
+
+SIDES = RNG.standard_normal((2, 5, 3))
+SQUARES = RNG.uniform(-1, 1, (2, 5, 5)) + 3 * np.eye(5)
+
+
+@pytest.mark.parametrize(
+    ("call", "inputs"),
+    [
+        *(
+            (lambda m, x, u=u: m.linalg.cholesky((x + x.mT) / 2, upper=u), [positive(*shape)])
+            for u in (False, True)
+            for shape in ((4, 4), (2, 3, 5, 5))
+        ),
+        *(
+            (
+                lambda m, a, b, u=u, left=left, unit=unit: m.linalg.solve_triangular(
+                    a, b if left else b.mT, upper=u, left=left, unitriangular=unit
+                ),
+                [a, b],
+            )
+            for u in (False, True)
+            for left in (False, True)
+            for unit in (False, True)
+            for a, b in ((SQUARES, SIDES), (SQUARES[0], SIDES), (SQUARES, SIDES[0]))
+        ),
+        # torch's gradients of these take the other triangle for 0.
+        (lambda m, b, a: m.cholesky_solve(b, m.tril(a)), [SIDES, SQUARES]),
+        (lambda m, b, a: m.cholesky_solve(b, m.triu(a), True), [SIDES[0], SQUARES]),
+        (lambda m, a: m.cholesky_inverse(m.tril(a)), [SQUARES]),
+        (lambda m, a: m.cholesky_inverse(m.triu(a), upper=True), [SQUARES[0]]),
+    ],
+)
+def test_linear_algebra(call, inputs) -> None:
+    check_twins(lambda *x: call(hl, *x), None, lambda *x: call(torch, *x), None, inputs)

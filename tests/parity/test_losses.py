@@ -35,6 +35,9 @@ W5 = "T([0.3, 1.0, 2.0, 0.7, 1.3])"
 LOGS = np.log(share(7, 5) / share(7, 5).sum(1, keepdims=True))
 SETS = np.array([[1, 3, -1, 0, 2], [0, 1, 2, 3, 4], [-1, 1, 2, 0, 3], [4, -1, -1, 1, 1]])
 PAIR = (normal(7, 5), share(7, 5))
+FRAMES = np.log(share(9, 3, 5))
+SPOKEN = np.array([[1, 2, 2], [3, 0, 0], [4, 4, 1]])
+HEARD = (np.array([9, 7, 9]), np.array([3, 1, 3]))
 LOSSES: dict[str, tuple[np.ndarray, ...]] = {
     "MSELoss": PAIR,
     "L1Loss": PAIR,
@@ -82,6 +85,12 @@ LOSSES: dict[str, tuple[np.ndarray, ...]] = {
     "PoissonNLLLoss": (normal(7, 5), np.round(share(7, 5) * 6)),
     "PoissonNLLLoss(full=True)": (normal(7, 5), np.round(share(7, 5) * 6)),
     "PoissonNLLLoss(log_input=False)": (share(7, 5), np.round(share(7, 5) * 6)),
+    "CTCLoss": (FRAMES, SPOKEN, *HEARD),
+    "CTCLoss empty": (FRAMES, SPOKEN, HEARD[0], np.array([0, 1, 0])),
+    "CTCLoss(blank=4) other": (FRAMES, SPOKEN % 4, *HEARD),
+    "CTCLoss concatenated": (FRAMES, np.array([1, 2, 2, 3, 4, 4, 1]), *HEARD),
+    "CTCLoss one": (FRAMES[:, 0], SPOKEN[0], np.array(9), np.array(3)),
+    "CTCLoss(zero_infinity=True) short": (FRAMES, SPOKEN, np.array([3, 0, 2]), HEARD[1]),
     "GaussianNLLLoss": (normal(7, 5), share(7, 5), share(7, 5)[::-1].copy()),
     "GaussianNLLLoss(full=True) one": (normal(7, 5), share(7, 5), share(7, 1)),
 }

@@ -420,6 +420,18 @@ HL_SIMD hl_vi hl_v_to_int(hl_v a)
 #endif
 }
 
+/* One lane, in all lanes; 0 <= lane < HL_VL. */
+HL_SIMD hl_v hl_v_spread(hl_v a, int lane)
+{
+#if HL_ISA_AVX512
+    return _mm512_permutexvar_ps(_mm512_set1_epi32(lane), a);
+#elif HL_ISA_AVX2
+    return _mm256_permutevar8x32_ps(a, _mm256_set1_epi32(lane));
+#else
+    return hl_v_set1(a[lane]);
+#endif
+}
+
 /* Sum of the lanes, halves added onto halves: ((0+2)+(1+3)) for four. */
 HL_SIMD float hl_v_sum(hl_v a)
 {

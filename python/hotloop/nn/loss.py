@@ -14,10 +14,10 @@ from hotloop.nn.parameter import Buffer
 from hotloop.nn.shape import PairwiseDistance
 
 __all__ = [
-    "BCELoss", "BCEWithLogitsLoss", "CosineEmbeddingLoss", "CrossEntropyLoss", "GaussianNLLLoss",
-    "HingeEmbeddingLoss", "HuberLoss", "KLDivLoss", "L1Loss", "MSELoss", "MarginRankingLoss",
-    "MultiLabelMarginLoss", "MultiLabelSoftMarginLoss", "MultiMarginLoss", "NLLLoss",
-    "PoissonNLLLoss", "SmoothL1Loss", "SoftMarginLoss", "TripletMarginLoss",
+    "BCELoss", "BCEWithLogitsLoss", "CTCLoss", "CosineEmbeddingLoss", "CrossEntropyLoss",
+    "GaussianNLLLoss", "HingeEmbeddingLoss", "HuberLoss", "KLDivLoss", "L1Loss", "MSELoss",
+    "MarginRankingLoss", "MultiLabelMarginLoss", "MultiLabelSoftMarginLoss", "MultiMarginLoss",
+    "NLLLoss", "PoissonNLLLoss", "SmoothL1Loss", "SoftMarginLoss", "TripletMarginLoss",
     "TripletMarginWithDistanceLoss",
 ]  # fmt: skip
 
@@ -659,3 +659,37 @@ class GaussianNLLLoss(_Loss):
 
     def forward(self, input: Any, target: Any, var: Any) -> Any:
         return F.gaussian_nll_loss(input, target, var, self.full, self.eps, self.reduction)
+
+
+class CTCLoss(_Loss):
+    """Connectionist temporal classification (Graves et al. 2006).
+
+    Parameters
+    ----------
+    blank : int
+        The class that stands for no target.
+    reduction : {"mean", "sum", "none"}
+        "mean" divides each loss by the number of its targets, at least 1, and then by N.
+    zero_infinity : bool
+        Makes loss and gradient 0 where no alignment is short enough for its times.
+
+    Notes
+    -----
+    Inputs: ``(log_probs, targets, input_lengths, target_lengths)`` of shapes ``(T, N, C)``,
+    ``(N, S)``, ``(N,)``, ``(N,)``.
+    The formula: :func:`hotloop.nn.functional.ctc_loss`.
+    """
+
+    def __init__(
+        self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False
+    ) -> None:
+        super().__init__(reduction=reduction)
+        self.blank = blank
+        self.zero_infinity = zero_infinity
+
+    def forward(self, log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any) -> Any:
+        return F.ctc_loss(
+            *(log_probs, targets, input_lengths, target_lengths, self.blank),
+            reduction=self.reduction,
+            zero_infinity=self.zero_infinity,
+        )

@@ -26,6 +26,7 @@ from hotloop.nn.functional import (
     paddings,
     pooling,
     resampling,
+    sequence_losses,
     value_losses,
     vocabularies,
 )
@@ -45,6 +46,7 @@ from hotloop.nn.functional.norms import *
 from hotloop.nn.functional.paddings import *
 from hotloop.nn.functional.pooling import *
 from hotloop.nn.functional.resampling import *
+from hotloop.nn.functional.sequence_losses import *
 from hotloop.nn.functional.value_losses import *
 from hotloop.nn.functional.vocabularies import *
 
@@ -69,6 +71,7 @@ if not TYPE_CHECKING:  # type checkers see what is imported, and read no list ma
         *paddings.__all__,
         *pooling.__all__,
         *resampling.__all__,
+        *sequence_losses.__all__,
         *value_losses.__all__,
         *vocabularies.__all__,
     ]
