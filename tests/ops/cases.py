@@ -8,6 +8,7 @@ from ops import (
     cases_pointwise,
     cases_pool,
     cases_reduce,
+    cases_sort,
     cases_view,
 )
 from ops.harness import Case
@@ -22,6 +23,7 @@ for _module in (
     cases_view,
     cases_norm,
     cases_functional,
+    cases_sort,
 ):
     for _case in _module.CASES:
         assert _case.id not in CASES, f"two cases are called {_case.id}"
