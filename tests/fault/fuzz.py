@@ -35,6 +35,7 @@ SHAPED = {
     "index_copy": "xab ic xcb", "batch_gather": "", "dropout_mask": "", "uniform": "",
     "conv": "", "conv_transpose": "", "unfold": "", "fold": "", "max_pool": "",
     "max_pool_index": "", "resample": "", "attention": "xabcd xabdd xabdc",
+    "searchsorted": "xab xac",
 }  # fmt: skip
 SMALL_BYTES = 2**20  # what a plan that is run may hold
 LIMIT_BYTES = 3 * 2**30  # of address space: a huge plan must fail, not fill the machine

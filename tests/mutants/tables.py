@@ -10,6 +10,7 @@ from mutants import (
     images,
     loops,
     sequences,
+    sorting,
     training,
 )
 
@@ -23,5 +24,6 @@ MUTANTS = [
     *images.MUTANTS,
     *sequences.MUTANTS,
     *attention.MUTANTS,
+    *sorting.MUTANTS,
     *docs.MUTANTS,
 ]

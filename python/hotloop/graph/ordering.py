@@ -52,9 +52,7 @@ def _sort(x: Tensor, axis: int, descending: bool = False, k: int = -1) -> Sorted
     return Sorted(*add_nodes("sort", x, axis=axis, descending=int(descending), k=k))
 
 
-def sort(
-    input: Operand, dim: int = -1, descending: bool = False, stable: bool = False
-) -> Sorted:
+def sort(input: Operand, dim: int = -1, descending: bool = False, stable: bool = False) -> Sorted:
     """The elements along a dim in order, and where each of them stood.
 
     Parameters
@@ -274,7 +272,7 @@ def quantile(
     x = lift(input, what="quantile")
     if not x.dtype.is_floating_point:
         raise ConfigError(f"quantile: must be given floats, got {x.dtype}; use x.float()")
-    wanted = [q] if is_number(q) else list(q)  # type: ignore[arg-type]
+    wanted: list[Any] = [q] if is_number(q) else list(q)  # type: ignore[arg-type]
     for one in wanted:
         if not is_number(one) or not 0 <= plain(one) <= 1:
             raise ConfigError(f"quantile: q must be numbers in [0, 1], got {one!r}")
@@ -366,9 +364,7 @@ def searchsorted(
     if side not in (None, "left", "right"):
         raise TraceError(f'searchsorted: side must be "left" or "right", got {side!r}')
     if side == "left" and right:
-        raise TraceError(
-            'searchsorted: side and right must agree, got side="left" and right=True'
-        )
+        raise TraceError('searchsorted: side and right must agree, got side="left" and right=True')
     if sorter is not None:
         order = lift(sorter, what="searchsorted")
         if order.shape != rows.shape:
@@ -394,9 +390,7 @@ def _search(rows: Tensor, input: Operand, out_int32: bool, right: bool, what: st
             f"{what}: the values must have the dtype of the sorted elements, {rows.dtype}, got "
             f"{values.dtype}; cast one of them"
         )
-    return add_node(
-        "searchsorted", rows, values, right=int(right), int32_out=int(out_int32)
-    )
+    return add_node("searchsorted", rows, values, right=int(right), int32_out=int(out_int32))
 
 
 def bucketize(
