@@ -110,6 +110,11 @@ HL_VJP(cumsum);
 HL_LOWER(reduce);
 HL_LOWER(prod_grad);
 
+/* sort.c */
+HL_INFER(sort);
+HL_INFER(searchsorted);
+HL_VJP(sort);
+
 /* softmax.c */
 HL_INFER(softmax);
 HL_INFER(softmax_grad);

@@ -55,7 +55,8 @@ void hl_cuda_survey(const hl_backend *build, const hl_device_options *options, b
     X(window)                                                                                      \
     X(resample)                                                                                    \
     X(ctc)                                                                                         \
-    X(linalg)
+    X(linalg)                                                                                      \
+    X(sort)
 /* clang-format on */
 #define HL_CUDA_LIST(family) extern const hl_kernel *const hl_cuda_##family##_kernels[];
 HL_CUDA_FAMILIES(HL_CUDA_LIST)

@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/calls.h"
 #include "kernels/cuda/copy.h"
+#include "kernels/cuda/radix.h"
 
 /* Positions and targets are int32 on the device. */
 static const int64_t MAX_ELEMENTS = INT32_MAX;
@@ -283,10 +284,11 @@ static hl_status prepare_scatter(hl_device *device, const hl_graph *graph, hl_no
 /* Up to so many pairs are one segment, and one launch adds them all. */
 enum { MIN_SEGMENT_BITS = 6 };
 
-/* Offsets in scratch: pairs go from one half to the other with every pass. */
+/* Scratch: the sorted pairs, then the partial sums. */
 typedef struct sort_room {
-    size_t keys[2], values[2], counts, totals, parts, bytes;
-    int64_t n, n_tiles, n_segments;
+    hl_cuda_radix radix;
+    size_t parts, bytes;
+    int64_t n_segments;
     int32_t segment_bits;
 } sort_room;
 
@@ -299,56 +301,69 @@ static int32_t find_segment_bits(int64_t n)
     return bits;
 }
 
+hl_cuda_radix hl_cuda_radix_make(int64_t n)
+{
+    int64_t n_tiles = (n + HL_CUDA_SORT_TILE - 1) / HL_CUDA_SORT_TILE;
+    size_t each = round_scratch(n), counts = round_scratch(HL_CUDA_SORT_DIGITS * n_tiles);
+    return (hl_cuda_radix){.keys = {0, 2 * each},
+                           .values = {each, 3 * each},
+                           .counts = 4 * each,
+                           .totals =
+                               4 * each + (n_tiles > 1 ? counts : 0), /* of one tile: the counts */
+                           .bytes = 4 * each + counts + round_scratch(HL_CUDA_SORT_DIGITS),
+                           .n = n,
+                           .n_tiles = n_tiles};
+}
+
 /* For n pairs, each of which is so many columns. */
 static sort_room make_room(int64_t n, int64_t n_columns, hl_dtype dtype)
 {
     int32_t bits = find_segment_bits(n);
-    int64_t n_tiles = (n + HL_CUDA_SORT_TILE - 1) / HL_CUDA_SORT_TILE;
     int64_t n_segments = (n + ((int64_t)1 << bits) - 1) >> bits;
     bool is_narrow = hl_dtype_is_float(dtype) && dtype != HL_DTYPE_F64; /* its sums are floats */
     int64_t n_parts = n_segments > 1 ? n_segments * HL_CUDA_SEGMENT_PARTS * n_columns : 0;
-    size_t each = round_scratch(n), counts = round_scratch(HL_CUDA_SORT_DIGITS * n_tiles);
-    size_t totals = round_scratch(HL_CUDA_SORT_DIGITS);
-    return (sort_room){
-        .keys = {0, 2 * each},
-        .values = {each, 3 * each},
-        .counts = 4 * each,
-        .totals = 4 * each + (n_tiles > 1 ? counts : 0), /* of one tile: the counts */
-        .parts = 4 * each + counts + totals,
-        .bytes = 4 * each + counts + totals + round_scratch(is_narrow ? n_parts : 2 * n_parts),
-        .n = n,
-        .n_tiles = n_tiles,
-        .n_segments = n_segments,
-        .segment_bits = bits};
+    hl_cuda_radix radix = hl_cuda_radix_make(n);
+    return (sort_room){.radix = radix,
+                       .parts = radix.bytes,
+                       .bytes = radix.bytes + round_scratch(is_narrow ? n_parts : 2 * n_parts),
+                       .n_segments = n_segments,
+                       .segment_bits = bits};
 }
 
 /* One stable pass by the digit at `shift`, out of half `from`. */
-static void call_sort_pass(hl_cuda_calls *calls, const sort_room *room, int from, int shift)
+static void call_sort_pass(hl_cuda_calls *calls, const hl_cuda_radix *radix, int from, int shift)
 {
-    hl_cuda_shape tiles = hl_cuda_shape_blocks(calls->device, room->n_tiles, HL_CUDA_SORT_THREADS);
+    hl_cuda_shape tiles = hl_cuda_shape_blocks(calls->device, radix->n_tiles, HL_CUDA_SORT_THREADS);
     hl_cuda_shape digits =
         hl_cuda_shape_blocks(calls->device, HL_CUDA_SORT_DIGITS, HL_CUDA_SORT_THREADS);
-    hl_cuda_word keys = hl_cuda_scratch(room->keys[from]), counts = hl_cuda_scratch(room->counts);
-    hl_cuda_word totals = hl_cuda_scratch(room->totals);
-    HL_CUDA_CALL(calls, sort_count, NULL, tiles, .at = {keys, counts}, .n = room->n,
+    hl_cuda_word keys = hl_cuda_scratch(radix->keys[from]), counts = hl_cuda_scratch(radix->counts);
+    hl_cuda_word totals = hl_cuda_scratch(radix->totals);
+    HL_CUDA_CALL(calls, sort_count, NULL, tiles, .at = {keys, counts}, .n = radix->n,
                  .shift = shift);
-    if (room->n_tiles > 1)
+    if (radix->n_tiles > 1)
         HL_CUDA_CALL(calls, sort_scan, NULL, digits, .at = {counts, totals},
-                     .n_tiles = room->n_tiles);
+                     .n_tiles = radix->n_tiles);
     HL_CUDA_CALL(calls, sort_move, NULL, tiles, .at.keys = keys,
-                 .at.values = hl_cuda_scratch(room->values[from]),
-                 .at.out_keys = hl_cuda_scratch(room->keys[!from]),
-                 .at.out_values = hl_cuda_scratch(room->values[!from]), .at.counts = counts,
-                 .at.totals = totals, .n = room->n, .shift = shift);
+                 .at.values = hl_cuda_scratch(radix->values[from]),
+                 .at.out_keys = hl_cuda_scratch(radix->keys[!from]),
+                 .at.out_values = hl_cuda_scratch(radix->values[!from]), .at.counts = counts,
+                 .at.totals = totals, .n = radix->n, .shift = shift);
+}
+
+int hl_cuda_radix_call(hl_cuda_calls *calls, const hl_cuda_radix *radix, int half, int first,
+                       int end)
+{
+    for (int shift = first; shift < end; shift += 8, half = !half)
+        call_sort_pass(calls, radix, half, shift);
+    return half;
 }
 
 /* Sorts by keys that are at most `most`; returns the half where they end. */
 static int call_sort(hl_cuda_calls *calls, const sort_room *room, int64_t most)
 {
-    int from = 0;
-    for (int shift = 0; most >> shift > 0; shift += 8, from = !from)
-        call_sort_pass(calls, room, from, shift);
-    return from;
+    int bits = 0;
+    while (most >> bits > 0) bits++;
+    return hl_cuda_radix_call(calls, &room->radix, 0, 0, bits);
 }
 
 static const char *find_suffix(hl_dtype dtype)
@@ -370,16 +385,16 @@ static const char *find_suffix(hl_dtype dtype)
 static void call_add(hl_cuda_calls *calls, const sort_room *room, hl_dtype dtype, int64_t O,
                      int64_t A, int64_t I, const hl_cuda_layout *from, int64_t src_step)
 {
-    if (room->n == 0) return;
+    if (room->radix.n == 0) return;
     int half = call_sort(calls, room, A);
-    hl_cuda_word keys = hl_cuda_scratch(room->keys[half]), out = hl_cuda_out(calls, 0);
+    hl_cuda_word keys = hl_cuda_scratch(room->radix.keys[half]), out = hl_cuda_out(calls, 0);
     hl_cuda_word parts = hl_cuda_scratch(room->parts);
-    hl_cuda_runs runs = {room->n, O, A, I, room->segment_bits};
+    hl_cuda_runs runs = {room->radix.n, O, A, I, room->segment_bits};
     HL_CUDA_CALL(calls, add_runs, find_suffix(dtype),
-                 hl_cuda_shape_elements(calls->device, room->n * O * I), .at.keys = keys,
-                 .at.values = hl_cuda_scratch(room->values[half]), .at.src = hl_cuda_in(calls, 2),
-                 .at.out = out, .at.parts = parts, .runs = runs, .from = *from,
-                 .src_step = src_step);
+                 hl_cuda_shape_elements(calls->device, room->radix.n * O * I), .at.keys = keys,
+                 .at.values = hl_cuda_scratch(room->radix.values[half]),
+                 .at.src = hl_cuda_in(calls, 2), .at.out = out, .at.parts = parts, .runs = runs,
+                 .from = *from, .src_step = src_step);
     if (room->n_segments > 1)
         HL_CUDA_CALL(calls, merge_runs, find_suffix(dtype),
                      hl_cuda_shape_elements(calls->device, (room->n_segments - 1) * O * I),
@@ -410,10 +425,10 @@ static hl_status prepare_index_add(hl_device *device, const hl_graph *graph, hl_
     hl_cuda_layout from = hl_cuda_layout_make(&rows, &s.I);
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
     call_base(&calls, &s);
-    HL_CUDA_CALL(
-        &calls, index_keys, NULL, hl_cuda_shape_elements(device, s.n),
-        .at = {find_index(&calls), hl_cuda_scratch(room.keys[0]), hl_cuda_scratch(room.values[0])},
-        .axis = find_axis(&s), .n = s.n);
+    HL_CUDA_CALL(&calls, index_keys, NULL, hl_cuda_shape_elements(device, s.n),
+                 .at = {find_index(&calls), hl_cuda_scratch(room.radix.keys[0]),
+                        hl_cuda_scratch(room.radix.values[0])},
+                 .axis = find_axis(&s), .n = s.n);
     call_add(&calls, &room, s.dtype, s.O, s.A, s.I, &from, s.n * s.I);
     return hl_cuda_calls_end(&calls, out_state);
 }
@@ -439,10 +454,10 @@ static hl_status prepare_scatter_add(hl_device *device, const hl_graph *graph, h
     hl_cuda_layout from = make_from(graph, node);
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
     call_base(&calls, &s);
-    HL_CUDA_CALL(
-        &calls, scatter_keys, NULL, hl_cuda_shape_elements(device, s.n),
-        .at = {find_index(&calls), hl_cuda_scratch(room.keys[0]), hl_cuda_scratch(room.values[0])},
-        .axis = find_axis(&s), .layout = at, .step = step, .n_targets = n_targets);
+    HL_CUDA_CALL(&calls, scatter_keys, NULL, hl_cuda_shape_elements(device, s.n),
+                 .at = {find_index(&calls), hl_cuda_scratch(room.radix.keys[0]),
+                        hl_cuda_scratch(room.radix.values[0])},
+                 .axis = find_axis(&s), .layout = at, .step = step, .n_targets = n_targets);
     call_add(&calls, &room, s.dtype, 1, n_targets, 1, &from, 0);
     return hl_cuda_calls_end(&calls, out_state);
 }

@@ -21,6 +21,7 @@
 #include "kernels/cuda/any.h"
 #include "kernels/cuda/fold.h"
 #include "kernels/cuda/layout.h"
+#include "kernels/cuda/order.h"
 #include "kernels/cuda/pack.h"
 
 enum { THREADS = HL_CUDA_REDUCE_THREADS };
@@ -459,24 +460,6 @@ ARG_INT_KERNEL(min, -1)
  * have two bits, as in PyTorch's select: a longer digit saves passes over registers, but its
  * counters would have to be shared. Rejected: several blocks a row, which is a launch a digit. */
 
-HL_DEVICE uint32_t make_key(float x)
-{
-    uint32_t bits = hl_float_bits(x + 0.0f); /* -0 becomes 0 */
-    return x != x ? 0xFFFFFFFF : bits >> 31 ? ~bits : bits | 1u << 31;
-}
-HL_DEVICE uint64_t make_key(double x)
-{
-    union {
-        double number;
-        uint64_t bits;
-    } in = {x + 0.0};
-    return x != x ? ~(uint64_t)0 : in.bits >> 63 ? ~in.bits : in.bits | (uint64_t)1 << 63;
-}
-HL_DEVICE uint64_t make_key(int64_t x)
-{
-    return (uint64_t)x ^ (uint64_t)1 << 63;
-}
-
 /* Counts of elements whose digit is 0, at most 1, at most 2. */
 struct digit_counts {
     uint32_t zero, one, two;
@@ -539,8 +522,8 @@ HL_DEVICE void run_medians(const hl_cuda_median_params &p, Load load, Store stor
     {                                                                                              \
         const T *x = (const T *)p.at.x;                                                            \
         T *values = (T *)p.at.values;                                                              \
-        run_medians<decltype(make_key(upcast(T()))), true>(                                        \
-            p, [=](int64_t i) { return make_key(upcast(x[i])); },                                  \
+        run_medians<decltype(hl_order_key(upcast(T()))), true>(                                    \
+            p, [=](int64_t i) { return hl_order_key(upcast(x[i])); },                              \
             [=](int64_t r, int64_t i) { values[r] = x[i]; });                                      \
     }
 HL_FLOAT_TYPES(MEDIAN_KERNEL)
@@ -551,7 +534,7 @@ HL_CUDA_ENTRY_OF(median, int, THREADS, p)
     void *values = p.at.values;
     int32_t dtype = p.dtype;
     run_medians<uint64_t, false>(
-        p, [=](int64_t i) { return make_key(hl_read_int(x, dtype, i)); },
+        p, [=](int64_t i) { return hl_order_key(hl_read_int(x, dtype, i)); },
         [=](int64_t r, int64_t i) { store(values, dtype, r, hl_read_int(x, dtype, i)); });
 }
 

@@ -10,6 +10,7 @@ from hotloop.graph.creation import *
 from hotloop.graph.elementary import *
 from hotloop.graph.factorization import *
 from hotloop.graph.indexing import *
+from hotloop.graph.ordering import *
 from hotloop.graph.pointwise import *
 from hotloop.graph.rearranging import *
 from hotloop.graph.reduction import *

@@ -55,6 +55,8 @@ static const op_node cases[] = {
     {HL_OP_MIN, 1, {A(2, 3, 2)}, {.reduce = {.axes = {1, {1}}, .keepdim = 1}}},
     {HL_OP_MEDIAN, 1, {A(2, 3, 2)}, {.arg_reduce = {.axis = 0}}},
     {HL_OP_MEDIAN, 1, {A(2, 3, 2)}, {.arg_reduce = {.axis = 1, .keepdim = 1}}},
+    {HL_OP_SORT, 1, {A(2, 3, 2)}, {.sort = {.axis = 0, .k = 2}}},
+    {HL_OP_SORT, 1, {A(2, 5, 2)}, {.sort = {.axis = 1, .descending = 1, .k = 3}}},
     {HL_OP_MOMENTS, 1, {A(2, 3, 2, 2)}, {.axes = {.axes = {3, {0, 2, 3}}}}},
     {HL_OP_MOMENTS, 1, {A(2, 3, 2)}, {.axes = {.axes = {1, {1}}}}},
     {HL_OP_MOMENTS, 1, {A(3, 4)}, {.axes = {.axes = {1, {1}}}}},
@@ -446,6 +448,8 @@ static void test_points(void)
     CHECK_UNARY(MEDIAN, 4, LIST(1, 3, 3, 2), LIST(0, 0, 0, 1));
     CHECK_UNARY(MEDIAN, 5, LIST(1, 3, 5, 3, 3), LIST(0, 1, 0, 0, 0));
     CHECK_UNARY(MEDIAN, 4, LIST(5, NAN, 1, NAN), LIST(0, 1, 0, 0));
+    check_points(__LINE__, HL_OP_SORT, &(hl_attrs){.sort = {.descending = 1, .k = 2}}, 4,
+                 LIST(1, 3, 3, 3), NULL, LIST(0, 1, 1, 0), NULL);
     CHECK_UNARY(PROD, 3, LIST(2, 0, 3), LIST(0, 6, 0));
     CHECK_UNARY(PROD, 3, LIST(0, 5, 0), LIST(0, 0, 0));
     CHECK_UNARY(PROD, 3, LIST(2, 4, 3), LIST(12, 6, 8));

@@ -36,6 +36,7 @@ SHAPED = {
     "conv": "", "conv_transpose": "", "unfold": "", "fold": "", "max_pool": "",
     "max_pool_index": "", "resample": "", "attention": "xabcd xabdd xabdc", "recurrence": "",
     "ctc_loss": "xabc ibd ib ib", "cholesky": "xabb", "triangular_solve": "xabb xabc",
+    "searchsorted": "xab xac",
 }  # fmt: skip
 SMALL_BYTES = 2**20  # what a plan that is run may hold
 LIMIT_BYTES = 3 * 2**30  # of address space: a huge plan must fail, not fill the machine

@@ -11,6 +11,7 @@ from mutants import (
     loops,
     sequences,
     solving,
+    sorting,
     training,
 )
 
@@ -25,5 +26,6 @@ MUTANTS = [
     *sequences.MUTANTS,
     *attention.MUTANTS,
     *solving.MUTANTS,
+    *sorting.MUTANTS,
     *docs.MUTANTS,
 ]

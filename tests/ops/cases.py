@@ -11,6 +11,7 @@ from ops import (
     cases_pool,
     cases_recurrence,
     cases_reduce,
+    cases_sort,
     cases_view,
 )
 from ops.harness import Case
@@ -28,6 +29,7 @@ for _module in (
     cases_functional,
     cases_ctc,
     cases_linalg,
+    cases_sort,
 ):
     for _case in _module.CASES:
         assert _case.id not in CASES, f"two cases are called {_case.id}"

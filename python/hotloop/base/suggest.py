@@ -76,10 +76,8 @@ def function_for(name: str) -> str:
 
 
 _NOT_HERE = {
-    **dict.fromkeys(
-        ("topk", "sort", "argsort", "msort", "kthvalue", "unique"),
-        "amax, argmax and median are; np.sort and np.argsort take what a model returns",
-    ),
+    "unique_consecutive": "unique is, with a size",
+    "nanquantile": "quantile is, of what has no NaN",
     **dict.fromkeys(
         ("asin", "acos", "atan", "atan2", "arcsin", "arccos", "arctan", "arctan2", "angle"),
         "sin, cos and tan are, and inverses of them only NumPy's, outside of forward",

@@ -18,6 +18,7 @@ from hotloop.graph import (
     elementary,
     indexing,
     loss_parts,
+    ordering,
     pointwise,
     rearranging,
     reduction,
@@ -492,6 +493,16 @@ class Tensor(Value):
     log_softmax = reduction.log_softmax
     cumsum = reduction.cumsum
     norm = reduction.norm
+
+    # ---- order
+
+    sort = ordering.sort
+    argsort = ordering.argsort
+    msort = ordering.msort
+    topk = ordering.topk
+    kthvalue = ordering.kthvalue
+    quantile = ordering.quantile
+    unique = ordering.unique
 
     # ---- views
 
