@@ -271,6 +271,12 @@ CASES = [
     "F.linear_cross_entropy(x, m, ti % 7, ignore_index=6, reduction='sum')",
     "F.linear_cross_entropy(x[0], m, t[0] % 7, reduction='none')",
     "F.linear_cross_entropy(x, m[:6].view(3, 2, 10), t3 % 3, reduction='none')",
+    "F.embedding(t, x.T, scale_grad_by_freq=True)",
+    *(
+        f"F.embedding_bag(t.view(-1, 2), x.T, mode='{mode}', padding_idx={row})"
+        for mode in ("mean", "sum", "max")
+        for row in (None, 3)
+    ),
 ]
 
 

@@ -20,7 +20,6 @@ NAMES = json.loads((Path(__file__).parents[1] / "parity" / "torch_nn_2_13.json")
 CLASSES = {
     r"CrossMapLRN2d": "torch's sums have a channel too many; LocalResponseNorm has the right ones",
     r"(RNN|LSTM|GRU)(Base)?": "issue: recurrent layers",
-    r"EmbeddingBag": "issue: embeddings in bags",
     r"CTCLoss": "issue: recurrent layers (sequence losses)",
     r"LinearCrossEntropyOptions": "chunks of rows need what is computed again in backward",
     r"DataParallel": "several GPUs are the configuration's `devices`",
@@ -28,7 +27,6 @@ CLASSES = {
     r"Uninitialized(Buffer|Parameter)": "lazy values are nn.Parameter and nn.Buffer with is_lazy",
 }
 FUNCTIONS = {
-    r"embedding_bag": "issue: embeddings in bags",
     r"ctc_loss": "issue: recurrent layers (sequence losses)",
     r"(scaled_)?(grouped_)?mm": "scaled and grouped products serve 8-bit formats",
     r"\w+_": "in place: values never change in a trace",
