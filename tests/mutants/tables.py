@@ -6,6 +6,7 @@ from mutants import (
     core,
     data,
     docs,
+    generation,
     gpu,
     images,
     loops,
@@ -24,4 +25,5 @@ MUTANTS = [
     *sequences.MUTANTS,
     *attention.MUTANTS,
     *docs.MUTANTS,
+    *generation.MUTANTS,
 ]
