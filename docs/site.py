@@ -28,7 +28,7 @@ _PAGES: dict[str, tuple[str, str, dict[str, list[str]]]] = {
         "Training",
         "For everyone: from a model and data to a result, and what can be asked before and after.",
         {
-            "Train and use a model": ["train", "predict", "evaluate"],
+            "Train and use a model": ["train", "predict", "evaluate", "generate"],
             "Files": ["save", "load", "read_weights"],
             "Results": ["TrainResult", "History", "LoadedModel"],
             "A loop of your own": ["stepper", "Stepper"],
@@ -93,7 +93,7 @@ _FAMILIES: dict[str, tuple[str, str, str, list[str]]] = {
         [],
     ),
     "models": (
-        "Models of images",
+        "Models",
         "For anyone who starts from a known model: `from hotloop import models`. `weights=` takes "
         "a local file of the origin's weights; nothing is downloaded.",
         "hotloop.models",

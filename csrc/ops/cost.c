@@ -75,6 +75,16 @@ hl_cost hl_cost_picked(const hl_graph *graph, const hl_node *node)
     return cost;
 }
 
+/* Of the first operand as much is written as the last one has. */
+hl_cost hl_cost_written(const hl_graph *graph, const hl_node *node)
+{
+    hl_cost cost = hl_cost_bytes(graph, node);
+    double state = (double)hl_type_bytes(hl_node_in_type(graph, node, 0));
+    double rows = (double)hl_type_bytes(hl_node_in_type(graph, node, node->n_in - 1));
+    cost.bytes -= 2 * state - rows;
+    return cost;
+}
+
 hl_cost hl_cost_none(const hl_graph *graph, const hl_node *node)
 {
     (void)graph, (void)node;

@@ -29,6 +29,7 @@ HL_COST(bytes);
 HL_COST(matmul);
 HL_COST(reduce);
 HL_COST(picked);
+HL_COST(written);
 HL_COST(none);
 HL_COST(program);
 

@@ -1,4 +1,7 @@
-/* Guards: commits of plain values become updates that the control block can block. */
+/* Guards: commits of plain values become updates that the control block can block.
+ *
+ * A state that gets some rows (a cache of keys and values) is not copied for that: the write itself
+ * becomes the update, in steps without training, which nothing holds back. */
 #include "passes/passes.h"
 
 #include <math.h>
@@ -39,14 +42,15 @@ static hl_status init_guards(guard_state *s)
     return HL_OK;
 }
 
+static const hl_op deciding[HL_SEGMENT_COUNT] = {HL_OP_CONTROL_BEGIN, HL_OP_CONTROL_MICRO,
+                                                 HL_OP_CONTROL_APPLY};
+
 /* The control block after its segment's CONTROL node, where there is one. */
 static hl_status find_guard(guard_state *s, hl_segment segment, hl_id *out_guard)
 {
-    static const hl_op last[HL_SEGMENT_COUNT] = {HL_OP_CONTROL_BEGIN, HL_OP_CONTROL_MICRO,
-                                                 HL_OP_CONTROL_APPLY};
     hl_id *guard = &s->guards[segment];
     for (int64_t i = 0; *guard == HL_NONE && i < s->graph->n_nodes; i++)
-        if (s->graph->nodes[i].op == last[segment]) *guard = s->graph->nodes[i].out;
+        if (s->graph->nodes[i].op == deciding[segment]) *guard = s->graph->nodes[i].out;
     if (*guard == HL_NONE) HL_TRY(hl_graph_control(s->graph, guard));
     *out_guard = *guard;
     return HL_OK;
@@ -138,6 +142,47 @@ static update find_update(const hl_graph *graph, const hl_commit *commit)
     return (update){.op = HL_OP_ASSIGN, .value = commit->value};
 }
 
+/* Is the value elements of that leaf, as they are before updates? */
+static bool is_of_leaf(const hl_graph *graph, hl_id id, hl_id leaf)
+{
+    const hl_value *a = hl_graph_value(graph, hl_graph_viewed(graph, id));
+    const hl_value *b = hl_graph_value(graph, leaf);
+    if ((a->kind != HL_VALUE_PARAM && a->kind != HL_VALUE_STATE) || a->store != b->store)
+        return false;
+    return a->offset < b->offset + hl_shape_numel(&b->type.shape) &&
+           b->offset < a->offset + hl_shape_numel(&a->type.shape);
+}
+
+/* The write of rows into the state that they are committed to, which may be done where the state
+ * lies: nobody else sees what was there before, or takes the result beyond the step. Not where a
+ * CONTROL node decides about the segment's commits: it waits for the loss, which may wait for those
+ * who read the state. NULL: the commit is no such write. */
+static hl_node *find_write_in_place(const hl_graph *graph, const hl_commit *commit)
+{
+    const hl_node *write = find_maker(graph, commit->value, HL_OP_INDEX_COPY);
+    if (commit->added || !write || write->in[0] != commit->target ||
+        write->segment != commit->segment)
+        return NULL;
+    for (int64_t i = 0; i < graph->n_nodes; i++) {
+        const hl_node *node = &graph->nodes[i];
+        if (node->op == deciding[commit->segment]) return NULL;
+        for (int32_t j = 0; j < node->n_in; j++)
+            if (is_of_leaf(graph, node->in[j], commit->target) && (node != write || j > 0))
+                return NULL;
+    }
+    for (int64_t i = 0; i < graph->n_outputs; i++)
+        if (is_of_leaf(graph, graph->outputs[i], commit->target)) return NULL;
+    for (int64_t i = 0; i < graph->n_commits; i++) {
+        const hl_commit *other = &graph->commits[i];
+        if (other == commit) continue;
+        if (hl_graph_viewed(graph, other->value) == commit->value ||
+            is_of_leaf(graph, other->value, commit->target) ||
+            is_of_leaf(graph, other->target, commit->target))
+            return NULL;
+    }
+    return (hl_node *)write; /* passes own the graph */
+}
+
 static hl_status guard_commit(guard_state *s, int64_t index)
 {
     hl_graph *graph = s->graph;
@@ -146,6 +191,11 @@ static hl_status guard_commit(guard_state *s, int64_t index)
     if (hl_graph_producer(graph, commit.value) != HL_NONE && !commit.added &&
         hl_graph_updated(graph, commit.value) == commit.target)
         return HL_OK;
+    hl_node *write = find_write_in_place(graph, &graph->commits[index]);
+    if (write) {
+        write->op = HL_OP_INDEX_ASSIGN;
+        return HL_OK;
+    }
     update what = find_update(graph, &commit);
     hl_id in[3] = {commit.target, what.value};
     commit.value = what.value;

@@ -86,6 +86,9 @@ struct hl_plan {
     bool has_copies; /* rounded ones of stores that it updates */
     bool refreshes;  /* they are not current: BEGIN makes them anew */
     bool begun;
+    /* hl_session_count_changes when the BEGIN that was entered, and the one that was run whole,
+     * read the stores; -1: none was. Its values lie in the arena until another plan runs. */
+    int64_t begins_by, begun_by;
     int32_t n_tuned;  /* tasks whose kernels are autotuned and loaded, before a first launch */
     bool is_outdated; /* one of them does not take its node: the plan is made again */
     int64_t n_rebuilt;

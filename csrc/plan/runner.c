@@ -101,6 +101,18 @@ static hl_status tune_plans(run_call *call, hl_run_end *out_end, bool *out_over)
     return HL_OK;
 }
 
+/* Does what BEGIN made in an earlier run still lie in the arena, and would another make the same?
+ * What it reads is constant, but for changes from outside. A training step begins its windows
+ * itself. */
+static bool is_begun_before(const run_call *call, const hl_plan *plan)
+{
+    const hl_session *session = call->session;
+    return !plan->trains && !session->has_copies && session->resident == plan->number &&
+           plan->begun_by >= 0 &&
+           plan->schedule.segment_first[HL_SEGMENT_APPLY] == plan->schedule.n_regions &&
+           plan->begun_by == hl_session_count_changes(session, plan->graph);
+}
+
 static hl_status enter_plan(run_call *call, hl_plan *plan)
 {
     hl_session *session = call->session;
@@ -110,7 +122,7 @@ static hl_status enter_plan(run_call *call, hl_plan *plan)
     if (session->queue) HL_TRY(hl_queue_enter(session->queue, plan));
     HL_TRY(hl_plan_take_slots(plan));
     HL_TRY(check_given(plan));
-    if (!resumes) plan->begun = false;
+    if (!resumes) plan->begun = is_begun_before(call, plan);
     call->entered = plan;
     return HL_OK;
 }
@@ -171,6 +183,10 @@ static void enter_step(run_call *call, bool continues)
     hl_run_state *state = call->state;
     hl_plan *plan = call->entered;
     bool is_begun = plan->begun && !plan->trains;
+    if (!is_begun) {
+        plan->begun_by = -1;
+        plan->begins_by = hl_session_count_changes(call->session, plan->graph);
+    }
     plan->refreshes = !hl_session_begin_copies(call->session, plan->graph, !plan->begun);
     call->session->resident = plan->number;
     call->session->unfinished = state;
@@ -246,9 +262,10 @@ static hl_status run_step(run_call *call, hl_run_end *out_end)
         HL_TRY(run_segment(call, out_end, &over));
         if (over) return HL_OK;
         is_done = state->segment == HL_SEGMENT_APPLY;
-        if (state->segment == HL_SEGMENT_BEGIN)
+        if (state->segment == HL_SEGMENT_BEGIN) {
+            state->plan->begun_by = state->plan->begins_by;
             enter_segment(state, HL_SEGMENT_MICRO);
-        else if (!is_done)
+        } else if (!is_done)
             HL_TRY(go_on(call));
     }
     state->in_step = false;

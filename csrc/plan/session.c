@@ -333,6 +333,19 @@ void hl_session_end_copies(hl_session *session, const hl_graph *graph)
     }
 }
 
+int64_t hl_session_count_changes(const hl_session *session, const hl_graph *graph)
+{
+    enum { MOST = 64 };
+    uint64_t is_changed = 0;
+    int64_t n = 0;
+    if (graph->n_stores > MOST) return -1;
+    for (int64_t i = 0; i < graph->n_commits; i++)
+        is_changed |= UINT64_C(1) << hl_graph_value(graph, graph->commits[i].target)->store;
+    for (int64_t i = 0; i < graph->n_stores; i++)
+        if (!(is_changed >> i & 1)) n += find_store(session, graph, (int32_t)i)->version;
+    return n;
+}
+
 void hl_session_drop_copies(hl_session *session)
 {
     for (int64_t i = 0; i < session->n_stores; i++) change_store(&session->stores[i]);

@@ -56,6 +56,9 @@ hl_session_store_entry *hl_session_find(const hl_session *session, const char *n
  * of another plan. */
 bool hl_session_begin_copies(hl_session *session, const hl_graph *graph, bool is_first);
 void hl_session_end_copies(hl_session *session, const hl_graph *graph);
+/* Changes from outside, in all, of those stores of the graph that its steps leave alone; -1: not
+ * counted. */
+int64_t hl_session_count_changes(const hl_session *session, const hl_graph *graph);
 /* No copy is current: an error came in between. */
 void hl_session_drop_copies(hl_session *session);
 /* The dtype that a store of the graph's dtype has on the device. */

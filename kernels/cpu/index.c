@@ -219,6 +219,21 @@ static void run_write(const hl_kernel_state *state, void *const *args, int64_t b
     }
 }
 
+/* The state lies where its result does: only what is written is touched. */
+static void run_assign(const hl_kernel_state *state, void *const *args, int64_t begin, int64_t end,
+                       const hl_launch *launch)
+{
+    const index_state *s = state->impl;
+    const unsigned char *src = args[2];
+    unsigned char *out = args[3];
+    size_t row_bytes = (size_t)s->I * s->bytes;
+    end = hl_cpu_min(end, s->O);
+    for (int64_t o = begin; o < end; o++) {
+        size_t at = (size_t)(o * s->N) * row_bytes, from = (size_t)(o * s->n_index) * row_bytes;
+        write_rows(s, args[1], src + from, out + at, 0, s->N, o == 0, launch);
+    }
+}
+
 /* ---- a slice that is added to ---- */
 
 typedef struct slice_state {
@@ -431,6 +446,17 @@ static hl_status query_write(hl_device *device, const hl_graph *graph, hl_node_i
     return HL_OK;
 }
 
+/* A block writes a share of the rows of src, not of the state. */
+static hl_status query_assign(hl_device *device, const hl_graph *graph, hl_node_id id,
+                              hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    (void)device, (void)out_why_not;
+    const hl_node *node = &graph->nodes[id];
+    index_state s = make_index(graph, node);
+    require_rows(s.O, hl_shape_numel(&s.src), s.O == 1 ? 0 : 5, s.bytes, out_req);
+    return HL_OK;
+}
+
 static hl_status query_gather(hl_device *device, const hl_graph *graph, hl_node_id id,
                               hl_kernel_req *out_req, hl_reason *out_why_not)
 {
@@ -514,6 +540,7 @@ KERNEL(scatter_add, SCATTER_ADD, "scatter_add", scatter)
 KERNEL(index_select, INDEX_SELECT, "index_select", select)
 KERNEL(index_add, INDEX_ADD, "index_add", write)
 KERNEL(index_copy, INDEX_COPY, "index_copy", write)
+KERNEL(index_assign, INDEX_ASSIGN, "index_assign", assign)
 KERNEL(batch_gather, BATCH_GATHER, "batch_gather", select)
 
 static const hl_kernel slice_add = {.op = HL_OP_SLICE_ADD,
@@ -523,5 +550,5 @@ static const hl_kernel slice_add = {.op = HL_OP_SLICE_ADD,
                                     .block = run_slice_add};
 
 const hl_kernel *const HL_ISA_NAME(hl_cpu_index_kernels)[] = {
-    &gather,     &scatter,      &scatter_add, &index_select, &index_add,
-    &index_copy, &batch_gather, &slice_add,   NULL};
+    &gather,     &scatter,      &scatter_add,  &index_select, &index_add,
+    &index_copy, &index_assign, &batch_gather, &slice_add,    NULL};

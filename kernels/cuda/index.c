@@ -223,8 +223,18 @@ static void call_copy_rows(hl_cuda_calls *calls, const indexed *s)
                  .A = s->A, .I = s->I, .n = s->n);
 }
 
-static hl_status prepare_index_copy(hl_device *device, const hl_graph *graph, hl_node_id id,
-                                    hl_kernel_state *out_state)
+static void call_assign_rows(hl_cuda_calls *calls, const indexed *s)
+{
+    HL_CUDA_CALL(
+        calls, index_assign, name_variant(s->bytes).text,
+        hl_cuda_shape_elements(calls->device, s->O * s->n * s->I),
+        .at = {find_index(calls), hl_cuda_in(calls, 2), hl_cuda_scratch(0), hl_cuda_out(calls, 0)},
+        .axis = find_axis(s), .O = s->O, .A = s->A, .I = s->I, .n = s->n);
+}
+
+static hl_status prepare_index_write(hl_device *device, const hl_graph *graph, hl_node_id id,
+                                     void (*call)(hl_cuda_calls *calls, const indexed *s),
+                                     hl_kernel_state *out_state)
 {
     indexed s = make_indexed(graph, &graph->nodes[id]), wide;
     hl_cuda_calls calls = hl_cuda_calls_begin(device, graph, id);
@@ -232,11 +242,23 @@ static hl_status prepare_index_copy(hl_device *device, const hl_graph *graph, hl
     HL_CUDA_CALL(&calls, index_claim, NULL, hl_cuda_shape_elements(device, s.n),
                  .at = {find_index(&calls), hl_cuda_scratch(0)}, .axis = find_axis(&s), .n = s.n);
     if (widen(&s, &wide)) {
-        call_copy_rows(&calls, &wide);
+        call(&calls, &wide);
         hl_cuda_call_aligned(&calls, wide.bytes);
     }
-    call_copy_rows(&calls, &s);
+    call(&calls, &s);
     return hl_cuda_calls_end(&calls, out_state);
+}
+
+static hl_status prepare_index_copy(hl_device *device, const hl_graph *graph, hl_node_id id,
+                                    hl_kernel_state *out_state)
+{
+    return prepare_index_write(device, graph, id, call_copy_rows, out_state);
+}
+
+static hl_status prepare_index_assign(hl_device *device, const hl_graph *graph, hl_node_id id,
+                                      hl_kernel_state *out_state)
+{
+    return prepare_index_write(device, graph, id, call_assign_rows, out_state);
 }
 
 /* Where what the indices bring lies in src. */
@@ -534,10 +556,11 @@ static const hl_kernel kernels[] = {
     HL_CUDA_KERNEL(INDEX_ADD, "index_add.atomic", query_atomic, prepare_atomic),
     HL_CUDA_KERNEL(INDEX_ADD, "index_add.sort", query_index_add, prepare_index_add),
     HL_CUDA_KERNEL(INDEX_COPY, "index_copy", query_index_copy, prepare_index_copy),
+    HL_CUDA_KERNEL(INDEX_ASSIGN, "index_assign", query_index_copy, prepare_index_assign),
     HL_CUDA_KERNEL(SLICE_ADD, "slice_add", query_slice_add, prepare_slice_add),
     HL_CUDA_KERNEL_HORIZONTAL(BATCH_GATHER, "batch_gather", query_read, prepare_batch_gather,
                               prepare_batch),
 };
 const hl_kernel *const hl_cuda_index_kernels[] = {
-    &kernels[0], &kernels[1], &kernels[2], &kernels[3], &kernels[4],
-    &kernels[5], &kernels[6], &kernels[7], &kernels[8], NULL};
+    &kernels[0], &kernels[1], &kernels[2], &kernels[3], &kernels[4], &kernels[5],
+    &kernels[6], &kernels[7], &kernels[8], &kernels[9], NULL};

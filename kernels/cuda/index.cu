@@ -518,6 +518,21 @@ HL_CUDA_ENTRY(batch_gather, THREADS, p)
             int64_t o = hl_divide(row, A, is_short, &k), w = winner[k];                            \
             out[i] = w < 0 ? x[i] : src[(o * n + w) * I + c];                                      \
         }                                                                                          \
+    }                                                                                              \
+    /* x is out: of the targets those that are written, by their winners */                        \
+    HL_CUDA_ENTRY_OF(index_assign, bytes, THREADS, p)                                              \
+    {                                                                                              \
+        const W *src = (const W *)p.at.src;                                                        \
+        W *out = (W *)p.at.out;                                                                    \
+        int64_t O = p.O, A = p.A, I = p.I, n = p.n;                                                \
+        bool is_short = hl_is_short(O * n * I);                                                    \
+        HL_FOR_GRID(i, O *n *I)                                                                    \
+        {                                                                                          \
+            int64_t c, j, row = hl_divide(i, I, is_short, &c),                                     \
+                          o = hl_divide(row, n, is_short, &j);                                     \
+            int64_t k = take_index(make_index(p.at.index, p.axis), j);                             \
+            if (k >= 0 && p.at.winner[k] == j) out[(o * A + k) * I + c] = src[i];                  \
+        }                                                                                          \
     }
 HL_WORD_TYPES(WORD_KERNELS)
 HL_WORD_TYPES(ROW_KERNELS)

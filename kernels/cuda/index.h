@@ -85,6 +85,18 @@ typedef struct hl_cuda_index_copy_params {
     int64_t O, A, I, n;
 } hl_cuda_index_copy_params;
 
+/* src (O,n,I); out (O,A,I) is changed where it is */
+typedef struct hl_cuda_index_assign_params {
+    struct {
+        hl_cuda_index_at index;
+        HL_CUDA_AT(const void) src;
+        HL_CUDA_AT(const int32_t) winner;
+        HL_CUDA_AT(void) out;
+    } at;
+    hl_cuda_index_axis axis;
+    int64_t O, A, I, n;
+} hl_cuda_index_assign_params;
+
 /* n targets; from has the index's dims and src's strides. */
 typedef struct hl_cuda_scatter_params {
     struct {

@@ -17,7 +17,7 @@ static void copy_elements(void *dst, int64_t to, const void *src, int64_t from, 
                           hl_dtype dtype)
 {
     size_t bytes = hl_dtype_bytes(dtype);
-    if (n == 0) return;
+    if (n == 0 || (dst == src && to == from)) return;
     memcpy((char *)dst + (size_t)to * bytes, (const char *)src + (size_t)from * bytes,
            (size_t)n * bytes);
 }
@@ -223,6 +223,7 @@ static const hl_kernel kernels[] = {
     HL_REF_KERNEL(INDEX_ADD, "index_add", hl_ref_query_any, launch_index_add),
     HL_REF_KERNEL(SLICE_ADD, "slice_add", hl_ref_query_any, launch_slice_add),
     HL_REF_KERNEL(INDEX_COPY, "index_copy", hl_ref_query_any, launch_index_copy),
+    HL_REF_KERNEL(INDEX_ASSIGN, "index_assign", hl_ref_query_any, launch_index_copy),
     HL_REF_KERNEL(BATCH_GATHER, "batch_gather", hl_ref_query_any, launch_batch_gather),
 };
 const hl_ref_family hl_ref_index = HL_REF_FAMILY(kernels);

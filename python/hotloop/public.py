@@ -32,6 +32,7 @@ from hotloop.training.config import ParamGroup as ParamGroup
 from hotloop.training.config import SchedulerConfig as SchedulerConfig
 from hotloop.training.config import TrainerConfig as TrainerConfig
 from hotloop.training.config import TrainingConfig as TrainingConfig
+from hotloop.training.generation import generate as generate
 from hotloop.training.inference import empty_cache as empty_cache
 from hotloop.training.inference import evaluate as evaluate
 from hotloop.training.inference import predict as predict

@@ -274,6 +274,12 @@ CASES = [
     "F.ctc_loss(F.log_softmax(x.view(6, 2, 5), 2), t3.view(2, 6) % 4 + 1, (6, 5), (2, 1))",
     "F.ctc_loss(x.view(5, 2, 6), t % 5, (5, 4), (2, 4), blank=5, zero_infinity=True)",
     "F.ctc_loss(x.view(6, 2, 5), t % 4 + 1, (6, 6), (2, 4), reduction='none')",
+    "F.embedding(t, x.T, scale_grad_by_freq=True)",
+    *(
+        f"F.embedding_bag(t.view(-1, 2), x.T, mode='{mode}', padding_idx={row})"
+        for mode in ("mean", "sum", "max")
+        for row in (None, 3)
+    ),
 ]
 
 

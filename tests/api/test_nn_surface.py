@@ -19,14 +19,12 @@ NAMES = json.loads((Path(__file__).parents[1] / "parity" / "torch_nn_2_13.json")
 # Pattern of names to why they are missing. "issue: ..." comes with the issue of that subject.
 CLASSES = {
     r"CrossMapLRN2d": "torch's sums have a channel too many; LocalResponseNorm has the right ones",
-    r"EmbeddingBag": "issue: embeddings in bags",
     r"LinearCrossEntropyOptions": "chunks of rows need what is computed again in backward",
     r"DataParallel": "several GPUs are the configuration's `devices`",
     r"Container|NLLLoss2d": "deprecated in torch",
     r"Uninitialized(Buffer|Parameter)": "lazy values are nn.Parameter and nn.Buffer with is_lazy",
 }
 FUNCTIONS = {
-    r"embedding_bag": "issue: embeddings in bags",
     r"(scaled_)?(grouped_)?mm": "scaled and grouped products serve 8-bit formats",
     r"\w+_": "in place: values never change in a trace",
     r"has_torch_function.*|assert_int_or_pair|handle_torch_function|boolean_dispatch": "internal",

@@ -266,8 +266,10 @@ static void test_rows_by_index(void)
             c.out[0].shape = out;
             check_case("index_select axis %d form %d", axis, form);
             check_faults(&c, form);
-            for (int op = 0; op < 2; op++) {
-                c = start_case(op ? HL_OP_INDEX_ADD : HL_OP_INDEX_COPY, 3, dim, form);
+            static const hl_op writes[] = {HL_OP_INDEX_COPY, HL_OP_INDEX_ADD, HL_OP_INDEX_ASSIGN};
+            for (int op = 0; op < 3; op++) {
+                c = start_case(writes[op], 3, dim, form);
+                c.is_guarded = writes[op] == HL_OP_INDEX_ASSIGN;
                 c.attrs.axis.axis = axis;
                 int64_t n = 1 + 9 * form;
                 add_index(&c, hl_shape_1d(n), dim[axis], form);

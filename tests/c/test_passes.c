@@ -633,6 +633,63 @@ static void test_commits_become_updates(void)
         }
 }
 
+typedef enum write_form {
+    OF_ROWS,
+    OF_ROWS_THAT_ARE_READ, /* by others than the commit */
+    OF_ROWS_GIVEN_OUT,
+    OF_ROWS_BESIDE_THE_OLD, /* somebody sees the state as it was */
+    OF_ROWS_AND_THE_OLD,    /* which is given out */
+    OF_ROWS_FOR_TWO,
+    OF_ROWS_OF_ANOTHER, /* state */
+    OF_ROWS_OF_A_VALUE,
+    OF_ADDED_ROWS,
+    OF_ROWS_AFTER_A_LOSS,
+    N_WRITE_FORMS
+} write_form;
+
+/* Rows are written where their state lies, if nobody sees what was there. */
+static void test_rows_are_written_in_place(void)
+{
+    for (int form = 0; form < N_WRITE_FORMS; form++) {
+        check_case("form %d", form);
+        hl_graph *graph;
+        hl_id x, rows, index, value, twice, loss;
+        hl_attrs axis = {.axis = {0}};
+        hl_type type = {HL_DTYPE_F32, hl_shape_1d(4)}, two = {HL_DTYPE_F32, hl_shape_1d(2)};
+        CHECK_OK(hl_graph_create(&graph));
+        CHECK_OK(hl_graph_input(graph, "x", type, &x));
+        CHECK_OK(hl_graph_input(graph, "rows", two, &rows));
+        CHECK_OK(hl_graph_input(graph, "index", (hl_type){HL_DTYPE_I64, two.shape}, &index));
+        hl_id state = add_state(graph, "state"), other = add_state(graph, "other");
+        hl_id from = form == OF_ROWS_OF_ANOTHER ? other : form == OF_ROWS_OF_A_VALUE ? x : state;
+        hl_op op = form == OF_ADDED_ROWS ? HL_OP_INDEX_ADD : HL_OP_INDEX_COPY;
+        CHECK_OK(hl_graph_add(graph, op, (hl_id[]){from, index, rows}, 3, &axis, &value));
+        CHECK_OK(hl_graph_commit(graph, state, value));
+        bool by_old = form == OF_ROWS_BESIDE_THE_OLD;
+        CHECK_OK(hl_build_binary(graph, HL_OP_ADD, by_old ? state : value, x, &twice));
+        if (form == OF_ROWS_THAT_ARE_READ || by_old) CHECK_OK(hl_graph_output(graph, twice));
+        if (form == OF_ROWS_GIVEN_OUT) CHECK_OK(hl_graph_output(graph, value));
+        if (form == OF_ROWS_AND_THE_OLD) CHECK_OK(hl_graph_output(graph, state));
+        if (form == OF_ROWS_FOR_TWO) CHECK_OK(hl_graph_commit(graph, other, value));
+        if (form == OF_ROWS_AFTER_A_LOSS) {
+            hl_id control, in[2];
+            hl_attrs by = {.rows = {1}};
+            CHECK_OK(hl_graph_input(graph, "loss", (hl_type){HL_DTYPE_F32, {0}}, &loss));
+            CHECK_OK(hl_graph_control(graph, &control));
+            in[0] = control, in[1] = loss;
+            CHECK_OK(hl_graph_add(graph, HL_OP_CONTROL_MICRO, in, 2, &by, &value));
+            CHECK_OK(hl_graph_commit(graph, control, value));
+        }
+        CHECK_OK(hl_pass_guard(graph));
+        CHECK_OK(hl_graph_verify(graph));
+        bool in_place = form <= OF_ROWS_GIVEN_OUT;
+        CHECK_INT(count_op(graph, HL_OP_INDEX_ASSIGN), in_place);
+        CHECK_INT(count_op(graph, op), !in_place);
+        CHECK_INT(count_op(graph, HL_OP_ASSIGN), in_place ? 0 : form == OF_ROWS_FOR_TWO ? 2 : 1);
+        hl_graph_destroy(graph);
+    }
+}
+
 /* A matrix is packed from the float32 that it was rounded from, and from nothing else. */
 static void test_packs_of_rounded_matrices(void)
 {
@@ -815,6 +872,7 @@ int main(void)
     test_places_that_alternate();
     test_fences_keep_what_is_kept();
     test_commits_become_updates();
+    test_rows_are_written_in_place();
     test_packs_of_rounded_matrices();
     test_what_is_fed();
     test_gradients_of_parts();

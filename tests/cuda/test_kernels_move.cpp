@@ -280,6 +280,32 @@ static void test_index_copy(int64_t O, int64_t A, int64_t I, int64_t n, int64_t 
     check("the last wins", !memcmp(want.data(), out.p, out.n_bytes));
 }
 
+/* What is not written has to stay: out begins as the state. */
+template <class W>
+static void test_index_assign(int64_t O, int64_t A, int64_t I, int64_t n, int64_t bad)
+{
+    start_case("index_assign of %zu bytes", sizeof(W));
+    clear_control();
+    buffer<W> src(O * n * I), out(O * A * I);
+    buffer<uint8_t> index(n);
+    buffer<int32_t> winner(A);
+    fill_words(src), fill_words(out), fill_index(index, A, bad);
+    std::vector<W> want(out.get(), out.get() + out.n);
+    run_orders({&out}, [&] {
+        LAUNCH_ONLY(fill, 1, 32, {(uint32_t *)winner.p}, winner.n, 0xFFFFFFFFu);
+        LAUNCH_ONLY(index_claim, 2, 32, {{index.p, control, FAULT}, winner.get()}, {A, HL_DTYPE_U8},
+                    n);
+        LAUNCH(index_assign, bytes_of<W>(), 2, 32,
+               {{index.p, control, FAULT}, src.get(), winner.get(), out.get()}, {A, HL_DTYPE_U8}, O,
+               A, I, n);
+    });
+    for (int64_t i = 0; i < src.n; i++) {
+        int64_t row = i / I;
+        if (row % n != bad) want[(size_t)((row / n * A + index[row % n]) * I + i % I)] = src[i];
+    }
+    check("rows are written, the last wins", !memcmp(want.data(), out.p, out.n_bytes));
+}
+
 /* Sorts (keys, values) of n pairs; keys are at most `most`. Leaves them in keys, values. */
 static void launch_sort(buffer<uint32_t> &keys, buffer<int32_t> &values, int64_t most,
                         unsigned blocks)
@@ -550,6 +576,7 @@ template <class W> static void test_words()
     test_transpose<W>(1, 1, 1), test_transpose<W>(3, 40, 65), test_transpose<W>(1, 32, 33);
     for (const along &a : alongs) test_gather_scatter<W>(a, -1), test_gather_scatter<W>(a, 4);
     test_index_copy<W>(2, 9, 5, 30, -1), test_index_copy<W>(1, 200, 1, 40, 6);
+    test_index_assign<W>(2, 9, 5, 30, -1), test_index_assign<W>(1, 200, 1, 40, 6);
     test_select<W>(1, 50, 7, 33, -1), test_select<W>(3, 5, 4, 11, 7);
 }
 

@@ -154,7 +154,7 @@ PASS_OPS: dict[str, set[str]] = {
     "layout": {"CAST", "PERMUTE", "EXPAND"},
     "guard": {
         "CONTROL_BEGIN", "CONTROL_MICRO", "CONTROL_APPLY", "CONCAT", "ADD", "MUL", "ACCUMULATE",
-        "ASSIGN", "EMA"
+        "ASSIGN", "EMA", "INDEX_COPY", "INDEX_ASSIGN"
     },
     "pack": {"CAST", "MATMUL", "MATMUL_PACK", "MATMUL_PACKED"},
     "relu": {"RELU_GRAD", "CAST", "MUL", "DROPOUT_MASK"},
@@ -304,6 +304,7 @@ PYTHON_LAYERS: dict[str, set[str]] = {
     "training.scoring": {*_BELOW_TRAINING, "training.config"},
     "training.plans": {*_BELOW_TRAINING, "training.config", "training.scoring"},
     "training.inference": _BELOW_RUNS,
+    "training.generation": {*_BELOW_RUNS, "training.inference"},
     "training.result": {*_BELOW_RUNS, "training.inference"},
     "training.run": {*_BELOW_RUNS, "training.inference", "training.result"},
 }

@@ -6,6 +6,7 @@ from mutants import (
     core,
     data,
     docs,
+    generation,
     gpu,
     images,
     loops,
@@ -28,4 +29,5 @@ MUTANTS = [
     *solving.MUTANTS,
     *sorting.MUTANTS,
     *docs.MUTANTS,
+    *generation.MUTANTS,
 ]

@@ -28,6 +28,10 @@ def ids(n: int, *shape: int) -> Any:
     return lambda rng: rng.integers(0, n, shape)
 
 
+def bags(*first: int) -> Any:
+    return lambda rng: np.array(first)
+
+
 X = floats(7, 5)
 Q, KV = floats(5, 2, 8), floats(4, 2, 8)  # (L, N, E) and (S, N, E)
 # expression in both nn: inputs
@@ -48,6 +52,18 @@ PLAIN = {
     "GRUCell(5, 4) zeros": (floats(5),),
     "Embedding(9, 4)": (ids(9, 7, 3),),
     "Embedding(9, 4, padding_idx=2)": (ids(9, 7, 3),),
+    "Embedding(9, 4, scale_grad_by_freq=True)": (ids(9, 7, 3),),
+    "EmbeddingBag(9, 4)": (ids(9, 7, 3),),
+    "EmbeddingBag(9, 4, mode='max')": (ids(9, 7, 3),),
+    "EmbeddingBag(9, 4, padding_idx=2)": (ids(9, 7, 3),),
+    "EmbeddingBag(9, 4, mode='max', padding_idx=2)": (ids(9, 7, 3),),
+    **{
+        f"EmbeddingBag(9, 4, mode='{mode}', {rest}) offsets": (ids(9, 12), bags(*offsets))
+        for mode in ("mean", "sum", "max")
+        for rest, offsets in (
+            ("padding_idx=2", (0, 0, 5, 5, 9, 12)), ("include_last_offset=True", (0, 0, 5, 9, 12)),
+        )
+    },
     "LayerNorm(5)": (X,),
     "LayerNorm((3, 5), eps=1e-2)": (floats(2, 3, 5),),
     "LayerNorm(5, elementwise_affine=False)": (X,),
@@ -213,7 +229,11 @@ def test_every_module_is_here() -> None:
     """What torch.nn also has; containers and losses have tests of their own, as in test_images.py
     what an expression does not say."""
     apart = (
+        "ALiBi",
         "DropPath",
+        "KVCache",
+        "RotaryPositionalEmbeddings",
+        "SinusoidalPositionalEncoding",
         "FractionalMaxPool2d",
         "FractionalMaxPool3d",
         "FrozenBatchNorm2d",

@@ -39,7 +39,9 @@ def test_stored_names_are_torchs():
 
 
 OTHERS = {"DropPath", "FrozenBatchNorm2d"}  # timm's and torchvision's
-OTHER_FUNCTIONS = {"drop_path"}
+OTHERS |= {"ALiBi", "KVCache", "RotaryPositionalEmbeddings", "SinusoidalPositionalEncoding"}
+OTHER_FUNCTIONS = {"drop_path", "alibi_bias", "alibi_slopes", "rotary_embedding"}
+OTHER_FUNCTIONS |= {"sinusoidal_positions"}
 
 
 def parameters_of(call):
@@ -75,7 +77,7 @@ def test_signatures_of_functions():
 
 ARGUMENTS: dict[str, Any] = {
     "Bilinear": (3, 4, 5),
-    "Embedding": (5, 3),
+    **dict.fromkeys(("Embedding", "EmbeddingBag"), (5, 3)),
     "LayerNorm": ((3, 4),),
     "Linear": (3, 4),
     "Threshold": (0.1, 2.0),

@@ -11,14 +11,15 @@ from needs import take_library
 
 ROOT = Path(__file__).resolve().parents[2]
 PHOTOGRAPHS = ROOT / "examples" / "04_cifar10.py"  # needs images
-EXAMPLES = sorted(set((ROOT / "examples").glob("*.py")) - {PHOTOGRAPHS})
+WRITER = ROOT / "examples" / "05_gpt_tinyshakespeare.py"  # needs a text
+EXAMPLES = sorted(set((ROOT / "examples").glob("*.py")) - {PHOTOGRAPHS, WRITER})
 
 
-def run(code: list[str], folder: Path) -> str:
+def run(code: list[str], folder: Path, limit_s: int = 120) -> str:
     """Output of a script that must end well; it runs in an empty folder."""
     done = subprocess.run(
         [sys.executable, "-W", "error", *code],
-        cwd=folder, capture_output=True, text=True, timeout=120,
+        cwd=folder, capture_output=True, text=True, timeout=limit_s,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -54,6 +55,27 @@ def test_photographs(tmp_path: Path) -> None:
             [sys.executable, str(PHOTOGRAPHS)], capture_output=True, text=True, check=False
         ).stderr
     )
+
+
+def test_a_writer_of_letters(tmp_path: Path) -> None:
+    """On another text, in a few steps: a beginning, and 500 letters of those that the text has."""
+    text = (ROOT / "docs" / "semantics.md").read_text()
+    (tmp_path / "input.txt").write_text(text)
+    made = run([str(WRITER), "input.txt", "40"], tmp_path)
+    loss, written = re.search(r"validation loss ([\d.]+)\n(.*)\n", made, re.DOTALL).groups()
+    assert float(loss) < 4
+    assert len(written) == 501
+    assert set(written) <= set(text)
+    assert "input.txt [steps]" in subprocess.run(
+        [sys.executable, str(WRITER)], capture_output=True, text=True, check=False
+    ).stderr  # fmt: skip
+
+
+@pytest.mark.long
+def test_the_writer_learns_shakespeare(data_dir: Path, tmp_path: Path) -> None:
+    """As nanoGPT's setting does: 1.88 there."""
+    made = run([str(WRITER), str(data_dir / "tinyshakespeare.txt")], tmp_path, limit_s=3000)
+    assert float(re.search(r"validation loss ([\d.]+)", made).group(1)) <= 1.90
 
 
 def test_regression_leaves_only_the_noise(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ import pytest
 from hotloop import _core, nn
 from hotloop.tools.demo import demo_parts
 from hotloop.tools.profiling import measure_peaks
+from hotloop.training import generation
 from needs import NO_GPU, emulated
 from train.recipes import classes, mlp, quiet, same_bits, weights
 
@@ -877,3 +878,18 @@ def test_peaks_of_a_gpu_are_measured(gpu: _core.Device) -> None:
     peaks = measure_peaks(gpu)
     assert set(peaks) == {"float32", "bytes"}
     assert all(rate > 0 for rate in peaks.values())
+
+
+def test_going_on_from_a_prompt():
+    """The cache lies on the device, and a step writes its rows where they belong."""
+    model = hl.models.gpt(vocab_size=17, block_size=12, n_layer=2, n_head=2, n_embd=16)
+    prompt = np.array([[1, 2, 3], [4, 5, 6]])
+    want = hl.generate(model, prompt, 20, temperature=0, context=6)
+    model.cuda()
+    for _ in range(2):
+        np.testing.assert_array_equal(
+            hl.generate(model, prompt, 20, temperature=0, context=6), want
+        )
+    text = str(generation._generators[model]._steps[1].plan)
+    assert text.count("cuda.index_assign") == 4
+    assert "cuda.assign" not in text

@@ -19,7 +19,7 @@ import math
 import pickle
 import random
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, TypeVar
 
@@ -98,12 +98,14 @@ class Trace:
         cannot be traced.
     training : bool
         Whether dropout drops and batch statistics are used and kept. In evaluation, assignments
-        to buffers change nothing.
+        to buffers change nothing, but of those that are ``kept``.
     seed : int
         Of the random streams.
     numbers : mapping of str to float, optional
         Values of the named numbers, which are then constants; those it lacks have the value that
         their schedule begins with. Without it, they are numbers of the control block.
+    kept : collection of int
+        ``id`` of each buffer that is state of evaluation, as a cache of keys and values.
 
     Attributes
     ----------
@@ -134,6 +136,7 @@ class Trace:
         training: bool = False,
         seed: int = 42,
         numbers: Mapping[str, float] | None = None,
+        kept: Collection[int] = (),
     ) -> None:
         self.graph = graph
         self.training = training
@@ -146,6 +149,7 @@ class Trace:
         self.least_values: int | None = None
         self.stores: dict[str, tuple[str, int]] | None = None
         self._leaf_for = leaf_for
+        self._kept = kept
         # Ids, not tensors: those point here, and a cycle would keep the graph until a collection.
         self._leaves: dict[int, int] = {}
         self._owners: dict[int, Any] = {}
@@ -174,8 +178,8 @@ class Trace:
             self._watched.clear()
 
     def _commit(self) -> None:
-        if self.training:
-            for key, value in self._assigned.items():
+        for key, value in self._assigned.items():
+            if self.training or key in self._kept:
                 self.graph.commit(self._leaves[key], value.id_in(self))
         self._assigned.clear()
 

@@ -13,6 +13,7 @@ from hotloop.models.convnext import convnext_base as convnext_base
 from hotloop.models.convnext import convnext_small as convnext_small
 from hotloop.models.convnext import convnext_tiny as convnext_tiny
 from hotloop.models.efficientnet import efficientnet_b0 as efficientnet_b0
+from hotloop.models.gpt import gpt as gpt
 from hotloop.models.mobilenet import mobilenet_v3_large as mobilenet_v3_large
 from hotloop.models.mobilenet import mobilenet_v3_small as mobilenet_v3_small
 from hotloop.models.resnet import resnet18 as resnet18
@@ -23,6 +24,7 @@ from hotloop.models.resnet import resnet_cifar as resnet_cifar
 from hotloop.models.unet import unet as unet
 
 __all__ = [
-    "convnext_base", "convnext_small", "convnext_tiny", "efficientnet_b0", "mobilenet_v3_large",
+    "convnext_base", "convnext_small", "convnext_tiny", "efficientnet_b0", "gpt",
+    "mobilenet_v3_large",
     "mobilenet_v3_small", "resnet101", "resnet18", "resnet34", "resnet50", "resnet_cifar", "unet",
 ]  # fmt: skip

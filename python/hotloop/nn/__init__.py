@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hotloop.nn import (
     activation,
     attention,
+    cache,
     containers,
     conv,
     dropout,
@@ -20,6 +21,7 @@ from hotloop.nn import (
     norm,
     parameter,
     pool,
+    positions,
     recurrent,
     rnn,
     shape,
@@ -34,6 +36,7 @@ from hotloop.nn import init as init
 from hotloop.nn import utils as utils
 from hotloop.nn.activation import *
 from hotloop.nn.attention import *
+from hotloop.nn.cache import *
 from hotloop.nn.containers import *
 from hotloop.nn.conv import *
 from hotloop.nn.dropout import *
@@ -45,6 +48,7 @@ from hotloop.nn.module import *
 from hotloop.nn.norm import *
 from hotloop.nn.parameter import *
 from hotloop.nn.pool import *
+from hotloop.nn.positions import *
 from hotloop.nn.recurrent import *
 from hotloop.nn.rnn import *
 from hotloop.nn.shape import *
@@ -60,6 +64,7 @@ if not TYPE_CHECKING:  # type checkers see what is imported, and read no list ma
         "init",
         *activation.__all__,
         *attention.__all__,
+        *cache.__all__,
         *containers.__all__,
         *conv.__all__,
         *dropout.__all__,
@@ -71,6 +76,7 @@ if not TYPE_CHECKING:  # type checkers see what is imported, and read no list ma
         *norm.__all__,
         *parameter.__all__,
         *pool.__all__,
+        *positions.__all__,
         *recurrent.__all__,
         *rnn.__all__,
         *shape.__all__,

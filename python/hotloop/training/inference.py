@@ -63,7 +63,7 @@ _DEFAULT_BATCH = 1024
 _MAX_PLANS = 8
 
 
-class _Planned(NamedTuple):
+class Planned(NamedTuple):
     """The plan of a batch's shapes, and what it gives: a structure of so many arrays.
 
     ``reads_mode``: whether forward does something else in training.
@@ -89,7 +89,7 @@ class Predictor:
         self._version: tuple[tuple[int, ...], tuple[int, ...]] | None = None
         self._fitted: Any = None
         self._pid = 0
-        self._plans: OrderedDict[Any, _Planned] = OrderedDict()
+        self._plans: OrderedDict[Any, Planned] = OrderedDict()
 
     @property
     def reads_mode(self) -> bool:
@@ -108,9 +108,22 @@ class Predictor:
             resolve_lazy(model, shapes, lambda *given: call_model(model, unflatten(given, spec)))
             self._edit, self._version = latest_edit(), _version_of(model)
             self._fitted = fitted_of(model)
-            self._runtime = Runtime(model, open_placement(wanted))
+            self._runtime = self._open(model, open_placement(wanted))
             self._placement = wanted
         return self._runtime
+
+    def _open(self, model: Module, device: _core.Device) -> Runtime:
+        return Runtime(model, device)
+
+    def _record(
+        self,
+        trace: Trace,
+        model: Module,
+        inputs: list[tuple[str, tuple[int, ...]]],
+        spec: Any,
+        path: str | None,
+    ) -> Any:
+        return trace_forward(trace, model, inputs, spec, path)
 
     def _is_stale(self, model: Module) -> bool:
         """Whether the model is another than the plans are of."""
@@ -131,6 +144,17 @@ class Predictor:
 
     def run(self, inputs: list[Array], spec: Any, path: str | None) -> Any:
         """forward on one batch; the output's structure as arrays."""
+        return self.run_planned(self.find(inputs, spec, path), inputs)
+
+    def run_planned(self, planned: Planned, inputs: list[Array]) -> Any:
+        """forward on a batch of the shapes that are planned, of the model as it was then."""
+        for i, array in enumerate(inputs):
+            planned.plan.input(i, array)
+        run_whole(planned.plan)
+        return unflatten([planned.plan.output(i) for i in range(planned.n_outputs)], planned.spec)
+
+    def find(self, inputs: list[Array], spec: Any, path: str | None) -> Planned:
+        """The plan of a batch's shapes, with the model's values of now."""
         model = self._model()
         assert model is not None  # the caller has it
         runtime = self._ready(model, inputs, spec)
@@ -141,34 +165,28 @@ class Predictor:
         if planned is not None:
             runtime.upload()
         else:
-            planned = _plan(runtime, inputs, spec, path, is_first=not self._plans)
+            planned = self._plan(runtime, inputs, spec, path)
             self._plans[key] = planned
             while len(self._plans) > _MAX_PLANS:
                 runtime.drop(self._plans.popitem(last=False)[1].plan)
         self._plans.move_to_end(key)
-        for i, array in enumerate(inputs):
-            planned.plan.input(i, array)
-        run_whole(planned.plan)
-        return unflatten([planned.plan.output(i) for i in range(planned.n_outputs)], planned.spec)
+        return planned
 
+    def _plan(self, runtime: Runtime, inputs: list[Array], spec: Any, path: str | None) -> Planned:
+        """Shapes are checked by the trace, before the model's values are drawn and copied."""
+        described = [(str(a.dtype), a.shape) for a in inputs]
 
-def _plan(
-    runtime: Runtime, inputs: list[Array], spec: Any, path: str | None, *, is_first: bool
-) -> _Planned:
-    """Shapes are checked by the trace, before the values of the model are drawn and copied."""
-    described = [(str(a.dtype), a.shape) for a in inputs]
+        def build(trace: Trace) -> tuple[Any, bool]:
+            out_spec = self._record(trace, runtime.model, described, spec, path)
+            return out_spec, trace.reads_mode
 
-    def build(trace: Trace) -> tuple[Any, bool]:
-        out_spec = trace_forward(trace, runtime.model, described, spec, path)
-        return out_spec, trace.reads_mode
-
-    graph, (out_spec, reads_mode) = runtime.trace(build, training=False)
-    if is_first:
-        warn_of_untrained_norms("predict", runtime.model)
-    runtime.upload()
-    plan = runtime.plan(graph)
-    runtime.tune(plan)
-    return _Planned(plan, out_spec, len(graph.outputs()), reads_mode)
+        graph, (out_spec, reads_mode) = runtime.trace(build, training=False)
+        if not self._plans:
+            warn_of_untrained_norms("predict", runtime.model)
+        runtime.upload()
+        plan = runtime.plan(graph)
+        runtime.tune(plan)
+        return Planned(plan, out_spec, len(graph.outputs()), reads_mode)
 
 
 def _version_of(model: Module) -> tuple[tuple[int, ...], tuple[int, ...]]:

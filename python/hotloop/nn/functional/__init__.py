@@ -15,6 +15,7 @@ from hotloop.nn.functional import (
     class_losses,
     convolutions,
     distances,
+    embeddings,
     folding,
     grids,
     image_norms,
@@ -25,6 +26,7 @@ from hotloop.nn.functional import (
     norms,
     paddings,
     pooling,
+    positions,
     resampling,
     sequence_losses,
     value_losses,
@@ -35,6 +37,7 @@ from hotloop.nn.functional.attention import *
 from hotloop.nn.functional.class_losses import *
 from hotloop.nn.functional.convolutions import *
 from hotloop.nn.functional.distances import *
+from hotloop.nn.functional.embeddings import *
 from hotloop.nn.functional.folding import *
 from hotloop.nn.functional.grids import *
 from hotloop.nn.functional.image_norms import *
@@ -45,6 +48,7 @@ from hotloop.nn.functional.noise import *
 from hotloop.nn.functional.norms import *
 from hotloop.nn.functional.paddings import *
 from hotloop.nn.functional.pooling import *
+from hotloop.nn.functional.positions import *
 from hotloop.nn.functional.resampling import *
 from hotloop.nn.functional.sequence_losses import *
 from hotloop.nn.functional.value_losses import *
@@ -60,6 +64,7 @@ if not TYPE_CHECKING:  # type checkers see what is imported, and read no list ma
         *class_losses.__all__,
         *convolutions.__all__,
         *distances.__all__,
+        *embeddings.__all__,
         *folding.__all__,
         *grids.__all__,
         *image_norms.__all__,
@@ -70,6 +75,7 @@ if not TYPE_CHECKING:  # type checkers see what is imported, and read no list ma
         *norms.__all__,
         *paddings.__all__,
         *pooling.__all__,
+        *positions.__all__,
         *resampling.__all__,
         *sequence_losses.__all__,
         *value_losses.__all__,

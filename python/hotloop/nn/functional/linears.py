@@ -1,14 +1,14 @@
-"""Linear and bilinear maps, and lookups in tables."""
+"""Linear and bilinear maps."""
 
 from __future__ import annotations
 
-from hotloop.errors import ConfigError, ShapeError, TraceError
-from hotloop.graph import contraction, dtypes, pointwise
-from hotloop.graph.build import Operand, add_node, cast, lift, lift_float, not_integers
+from hotloop.errors import ShapeError
+from hotloop.graph import contraction
+from hotloop.graph.build import Operand, cast, lift, lift_float
 from hotloop.graph.symbolic import Tensor
-from hotloop.nn.functional.arguments import Order, make_functions
+from hotloop.nn.functional.arguments import make_functions
 
-__all__ = ["bilinear", "embedding", "linear"]
+__all__ = ["bilinear", "linear"]
 
 
 def linear(input: Operand, weight: Operand, bias: Operand | None = None) -> Tensor:
@@ -86,66 +86,6 @@ def bilinear(
     mixed = contraction.matmul(x1.reshape(-1, n1), table).reshape(-1, n_out, n2)
     out = contraction.matmul(mixed, x2.reshape(-1, n2, 1)).reshape(*lead, n_out)
     return out if bias is None else out + bias
-
-
-def embedding(
-    input: Operand,
-    weight: Operand,
-    padding_idx: int | None = None,
-    max_norm: float | None = None,
-    norm_type: Order = 2.0,
-    scale_grad_by_freq: bool = False,
-    sparse: bool = False,
-) -> Tensor:
-    """Rows of a table.
-
-    Parameters
-    ----------
-    input : Tensor of integers
-        Any shape; from 0 to num_embeddings - 1.
-    weight : Tensor
-        ``(num_embeddings, embedding_dim)``.
-    padding_idx : int, optional
-        A row that gets no gradient.
-    max_norm, norm_type, scale_grad_by_freq, sparse
-        Only torch's defaults.
-
-    Returns
-    -------
-    Tensor
-        ``(*input.shape, embedding_dim)``.
-
-    Raises
-    ------
-    TraceError
-        If the input holds no integers.
-    ShapeError
-        If the weight is no matrix.
-    ConfigError
-        For an argument that must have torch's default, or a padding_idx outside of the table.
-    DataError
-        In the step, for an index outside of the table: it names the row.
-    """
-    for name, given, default in (
-        ("max_norm", max_norm, None),
-        ("scale_grad_by_freq", scale_grad_by_freq, False),
-        ("sparse", sparse, False),
-    ):
-        if given != default:
-            raise ConfigError(f"embedding: {name} must be {default}, got {given!r}: not built")
-    index, table = lift(input, what="embedding"), lift(weight, what="embedding")
-    if index.dtype.is_floating_point or index.dtype == dtypes.bool_:
-        raise TraceError(f"embedding: indices must be integers, {not_integers(index)}")
-    if table.ndim != 2:
-        raise ShapeError(f"embedding: weight must have 2 dims, got shape {table.shape}")
-    rows = add_node("index_select", table, index, axis=0)
-    if padding_idx is None:
-        return rows
-    n = table.shape[0]
-    if not -n <= padding_idx < n:
-        raise ConfigError(f"embedding: padding_idx must lie in [{-n}, {n - 1}], got {padding_idx}")
-    padded = (index == padding_idx % n).unsqueeze(-1)
-    return pointwise.where(padded, rows.detach(), rows)
 
 
 make_functions(globals(), __all__)

@@ -156,6 +156,8 @@ class Runtime:
     trains : bool
         Whether named numbers (``hl.scalar``) move with the steps, by ``write_tables``; else they
         are constants: what training left them at.
+    state : Module, optional
+        Whose buffers lie beside the model's, and are kept from step to step in prediction too.
 
     Attributes
     ----------
@@ -181,6 +183,7 @@ class Runtime:
         config: TrainingConfig | None = None,
         loss: Any = None,
         trains: bool = False,
+        state: Module | None = None,
     ) -> None:
         self._model = weakref.ref(model)
         self.device = device
@@ -189,7 +192,9 @@ class Runtime:
         self.session = _core.Session(device)
         freeze, unfreeze = (config.freeze, config.unfreeze) if config else (None, None)
         losses = loss_modules(config.loss if loss is None and config else loss)
-        self.layout = Layout(model, losses, freeze=freeze, unfreeze=unfreeze)
+        beside = losses if state is None else {**losses, "state": state}
+        self.layout = Layout(model, beside, freeze=freeze, unfreeze=unfreeze)
+        self._kept = frozenset() if state is None else frozenset(map(id, state.buffers()))
         self._versions: tuple[int, ...] = ()
         self._edit = latest_edit()
         self._structure, self._attributes = structure_version(model), attribute_version(model)
@@ -385,7 +390,12 @@ class Runtime:
             is_for_now = not self._trains or (self._rate_at is not None and not training)
             fixed = self.last_numbers() if is_for_now else None
             trace = Trace(
-                graph, self.layout.leaf_for, training=training, seed=self.seed, numbers=fixed
+                graph,
+                self.layout.leaf_for,
+                training=training,
+                seed=self.seed,
+                numbers=fixed,
+                kept=self._kept,
             )
             with trace:
                 made = build(trace)
