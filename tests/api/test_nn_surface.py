@@ -91,6 +91,7 @@ def test_each_op_is_a_name_of_hotloop():
         comparison,
         contraction,
         creation,
+        einsum,
         elementary,
         indexing,
         pointwise,
@@ -100,7 +101,7 @@ def test_each_op_is_a_name_of_hotloop():
     )
 
     listed = {"initial_seed", "manual_seed", "no_grad"}
-    arithmetic = (comparison, contraction, elementary, pointwise, reduction)
+    arithmetic = (comparison, contraction, einsum, elementary, pointwise, reduction)
     for family in (*arithmetic, creation, indexing, rearranging, views):
         listed.update(family.__all__)
         for name in family.__all__:
