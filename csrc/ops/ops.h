@@ -117,6 +117,13 @@ HL_INFER(cross_entropy);
 HL_INFER(cross_entropy_grad);
 HL_VJP(cross_entropy);
 
+/* deformable.c */
+HL_INFER(deformable);
+HL_INFER(deformable_grad);
+HL_VJP(deformable);
+HL_COST(deformable);
+enum { HL_DEFORMABLE_SIDE = 1 << 24 }; /* what float32 counts */
+
 /* attention.c */
 HL_INFER(attention);
 HL_INFER(attention_grad);

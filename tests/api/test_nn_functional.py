@@ -151,6 +151,7 @@ OTHERS = {"Module", "Sequential", "Embedding", "Bilinear", "CosineSimilarity", "
 OTHERS |= {"ModuleList", "ModuleDict", "ParameterList", "ParameterDict", "Fold"}
 OTHERS |= {"MaxUnpool1d", "MaxUnpool2d", "MaxUnpool3d", "LSTMCell", "RNNCellBase"}
 OTHERS |= {"AdaptiveLogSoftmaxWithLoss", "MultiheadAttention", "Transformer"}
+OTHERS |= {"MultiScaleDeformableAttention"}
 OTHERS |= {f"Transformer{kind}" for kind in ("Encoder", "EncoderLayer", "Decoder", "DecoderLayer")}
 OF_IMAGES = {"GroupNorm", "LocalResponseNorm", "SyncBatchNorm", "PixelShuffle", "PixelUnshuffle"}
 OF_IMAGES |= {"ChannelShuffle", "Unfold", "Upsample"}

@@ -3,6 +3,7 @@
 from ops import (
     cases_attention,
     cases_conv,
+    cases_deformable,
     cases_functional,
     cases_norm,
     cases_pointwise,
@@ -16,6 +17,7 @@ CASES: dict[str, Case] = {}
 for _module in (
     cases_attention,
     cases_conv,
+    cases_deformable,
     cases_pointwise,
     cases_pool,
     cases_reduce,

@@ -38,8 +38,9 @@ def test_stored_names_are_torchs():
     assert not new, f"not in the stored list: {sorted(new)}"
 
 
-OTHERS = {"DropPath", "FrozenBatchNorm2d"}  # timm's and torchvision's
-OTHER_FUNCTIONS = {"drop_path"}
+# timm's, torchvision's and Deformable DETR's
+OTHERS = {"DropPath", "FrozenBatchNorm2d", "MultiScaleDeformableAttention"}
+OTHER_FUNCTIONS = {"drop_path", "multi_scale_deformable_attention"}
 
 
 def parameters_of(call):

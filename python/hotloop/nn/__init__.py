@@ -11,6 +11,7 @@ from hotloop.nn import (
     attention,
     containers,
     conv,
+    deformable,
     dropout,
     folding,
     image_norm,
@@ -34,6 +35,7 @@ from hotloop.nn.activation import *
 from hotloop.nn.attention import *
 from hotloop.nn.containers import *
 from hotloop.nn.conv import *
+from hotloop.nn.deformable import *
 from hotloop.nn.dropout import *
 from hotloop.nn.folding import *
 from hotloop.nn.image_norm import *
@@ -59,6 +61,7 @@ if not TYPE_CHECKING:  # type checkers see what is imported, and read no list ma
         *attention.__all__,
         *containers.__all__,
         *conv.__all__,
+        *deformable.__all__,
         *dropout.__all__,
         *folding.__all__,
         *image_norm.__all__,
