@@ -9,6 +9,7 @@ from mutants import (
     gpu,
     images,
     loops,
+    pictures,
     sequences,
     training,
 )
@@ -23,5 +24,6 @@ MUTANTS = [
     *images.MUTANTS,
     *sequences.MUTANTS,
     *attention.MUTANTS,
+    *pictures.MUTANTS,
     *docs.MUTANTS,
 ]
