@@ -143,6 +143,12 @@ HL_COST(cholesky);
 HL_COST(triangular_solve);
 HL_FAULT(cholesky);
 HL_FAULT(triangular_solve);
+/* deformable.c */
+HL_INFER(deformable);
+HL_INFER(deformable_grad);
+HL_VJP(deformable);
+HL_COST(deformable);
+enum { HL_DEFORMABLE_SIDE = 1 << 24 }; /* what float32 counts */
 
 /* attention.c */
 HL_INFER(attention);

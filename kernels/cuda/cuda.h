@@ -56,7 +56,8 @@ void hl_cuda_survey(const hl_backend *build, const hl_device_options *options, b
     X(resample)                                                                                    \
     X(ctc)                                                                                         \
     X(linalg)                                                                                      \
-    X(sort)
+    X(sort)                                                                                        \
+    X(deformable)
 /* clang-format on */
 #define HL_CUDA_LIST(family) extern const hl_kernel *const hl_cuda_##family##_kernels[];
 HL_CUDA_FAMILIES(HL_CUDA_LIST)

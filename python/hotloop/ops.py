@@ -7,6 +7,7 @@ most are Tensor methods too.
 from hotloop.graph.comparison import *
 from hotloop.graph.contraction import *
 from hotloop.graph.creation import *
+from hotloop.graph.einsum import *
 from hotloop.graph.elementary import *
 from hotloop.graph.factorization import *
 from hotloop.graph.indexing import *

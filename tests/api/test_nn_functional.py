@@ -154,6 +154,7 @@ OTHERS |= {"RNN", "LSTM", "GRU", "RNNBase"}
 OTHERS |= {"AdaptiveLogSoftmaxWithLoss", "MultiheadAttention", "Transformer"}
 OTHERS |= {"EmbeddingBag", "ALiBi", "KVCache", "SinusoidalPositionalEncoding"}
 OTHERS |= {"RotaryPositionalEmbeddings"}
+OTHERS |= {"MultiScaleDeformableAttention"}
 OTHERS |= {f"Transformer{kind}" for kind in ("Encoder", "EncoderLayer", "Decoder", "DecoderLayer")}
 OF_IMAGES = {"GroupNorm", "LocalResponseNorm", "SyncBatchNorm", "PixelShuffle", "PixelUnshuffle"}
 OF_IMAGES |= {"ChannelShuffle", "Unfold", "Upsample"}

@@ -86,6 +86,7 @@ def test_each_op_is_a_name_of_hotloop():
         comparison,
         contraction,
         creation,
+        einsum,
         elementary,
         factorization,
         indexing,
@@ -97,7 +98,7 @@ def test_each_op_is_a_name_of_hotloop():
     )
 
     listed = {"initial_seed", "manual_seed", "no_grad"}
-    arithmetic = (comparison, contraction, elementary, pointwise, reduction)
+    arithmetic = (comparison, contraction, einsum, elementary, pointwise, reduction)
     for family in (*arithmetic, creation, factorization, indexing, ordering, rearranging, views):
         listed.update(family.__all__)
         for name in family.__all__:

@@ -101,6 +101,10 @@ static const op_node cases[] = {
      {.pool = {.kernel = {2, {2, 3}}, .stride = {2, {2, 1}}, .before = {2, {0, 1}}}}},
     {HL_OP_MAX_POOL_INDEX, 1, {A(2, 3, 4, 3)}, {.pool = {.kernel = {2, {2, 2}}}}},
     {HL_OP_RESAMPLE, 1, {A(2, 3, 4)}, {.axis = {.axis = 2}}},
+    {HL_OP_DEFORMABLE,
+     3,
+     {A(1, 8, 2, 3), A(1, 2, 2, 2, 1, 2), A(1, 2, 2, 2, 1)},
+     {.images = {.heights = {2, {2, 1}}, .widths = {2, {3, 2}}}}},
 };
 enum { N_CASES = sizeof cases / sizeof cases[0] };
 

@@ -36,7 +36,7 @@ SHAPED = {
     "conv": "", "conv_transpose": "", "unfold": "", "fold": "", "max_pool": "",
     "max_pool_index": "", "resample": "", "attention": "xabcd xabdd xabdc", "recurrence": "",
     "ctc_loss": "xabc ibd ib ib", "cholesky": "xabb", "triangular_solve": "xabb xabc",
-    "searchsorted": "xab xac",
+    "searchsorted": "xab xac", "deformable_attention": "",
 }  # fmt: skip
 SMALL_BYTES = 2**20  # what a plan that is run may hold
 LIMIT_BYTES = 3 * 2**30  # of address space: a huge plan must fail, not fill the machine
@@ -216,6 +216,11 @@ class Fuzz:
             return self.windows(name, attrs, real, self.pick((1, 1, 2, 3)))
         if name == "recurrence":
             return self.recurrence(attrs, real, a, b, c)
+        if name == "deformable_attention":
+            attrs.update(heights=[c, 2], widths=[2, d])
+            places = (a, b, 3, 2, c)
+            shapes = ((a, 2 * c + 2 * d, 3, b), (*places, 2), places)
+            return [self.make(real, shape) for shape in shapes]
         if name in ("matmul", "attention", "ctc_loss"):
             attrs.clear()
         if name == "attention":

@@ -6,33 +6,30 @@ Three sizes of batches for each model, a smaller last batch, validation, and the
 import hotloop as hl
 import numpy as np
 import pytest
-from hotloop import _core, models
+from hotloop import _core
 from hotloop.data.shorthand import as_datamodule
 from hotloop.training.run.planner import Planner
-from models.kinds import OF_IMAGES
+from models.small import ZOO, make_model, make_rows
 from train.recipes import quiet
 
 BATCHES = (3, 5, 8)
-QUICK = ("resnet_cifar", "mobilenet_v3_small")
+QUICK = ("resnet_cifar", "mobilenet_v3_small", "bert")
 CASES = [
     pytest.param(name, batch, marks=[] if name in QUICK else [pytest.mark.long])
-    for name in OF_IMAGES
+    for name in ZOO
     for batch in BATCHES
 ]
 
 
 def make(name: str, batch: int) -> tuple[hl.nn.Module, hl.DataModule, hl.TrainingConfig]:
     """A model, two batches and two rows to train on, one and a row to validate."""
-    rng, n, side = np.random.default_rng(0), 3 * batch + 3, 32
-    x, y = rng.standard_normal((n, 3, side, side)).astype("float32"), np.arange(n) % 2
-    if name == "unet":
-        y = np.tile(y[:, None, None], (1, side, side))
+    x, y = make_rows(name, 3 * batch + 3)
     data = hl.DataModule.from_arrays(
         x[: 2 * batch + 2], y[: 2 * batch + 2], val=(x[2 * batch + 2 :], y[2 * batch + 2 :]),
         batch_size=batch,
     )  # fmt: skip
     config = quiet(max_epochs=2, precision="32-true", restore_best=True, lr=1e-4)
-    return getattr(models, name)(num_classes=2), data, config
+    return make_model(name), data, config
 
 
 @pytest.mark.parametrize(("name", "batch"), CASES)

@@ -7,20 +7,19 @@ train, with a smaller last batch, validation and the best weights kept.
 import os
 
 import hotloop as hl
-import numpy as np
 import pytest
-from hotloop import _core, models
+from hotloop import _core
 from hotloop.data.shorthand import as_datamodule
 from hotloop.training.run.planner import Planner
-from models.kinds import OF_IMAGES
+from models.small import ZOO, make_model, make_rows
 from needs import NO_GPU
 from train.recipes import quiet
 
 pytestmark = pytest.mark.skipif(not os.environ.get("HOTLOOP_TEST_GPU"), reason=NO_GPU)
 
-QUICK = ("resnet_cifar", "mobilenet_v3_small")
+QUICK = ("resnet_cifar", "mobilenet_v3_small", "bert")
 BATCHES = (2, 3, 5)
-ZOO = [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.long]) for name in OF_IMAGES]
+NAMES = [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.long]) for name in ZOO]
 TRAININGS = [
     pytest.param("mobilenet_v3_small", "32-true"),
     pytest.param("resnet_cifar", "32-true", marks=pytest.mark.long),
@@ -31,16 +30,13 @@ TRAININGS = [
 def make(
     name: str, batch: int, n: int, n_val: int = 0, side: int = 32, **fields: object
 ) -> tuple[hl.nn.Module, hl.DataModule, hl.TrainingConfig]:
-    """A model, and images to train on and to validate."""
-    rng, rows = np.random.default_rng(0), n + n_val
-    x, y = rng.standard_normal((rows, 3, side, side)).astype("float32"), np.arange(rows) % 2
-    if name == "unet":
-        y = np.tile(y[:, None, None], (1, side, side))
+    """A model, and rows to train on and to validate."""
+    x, y = make_rows(name, n + n_val, side)
     val = (x[n:], y[n:]) if n_val else None
     data = hl.DataModule.from_arrays(x[:n], y[:n], val=val, batch_size=batch)
     usual = {"precision": "32-true", "max_epochs": 1, "lr": 1e-4, "benchmark": False}
     config = quiet(**(usual | {"accelerator": "gpu"} | fields))
-    return getattr(models, name)(num_classes=2), data, config
+    return make_model(name, side), data, config
 
 
 def memory_of(device: _core.Device) -> dict[str, int]:
@@ -69,7 +65,7 @@ def check_plan(gpu: _core.Device, name: str, batch: int, **fields: object) -> No
         assert before["free_bytes"] - taken["free_bytes"] == known
 
 
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_zoo_takes_what_is_predicted(gpu: _core.Device, name: str) -> None:
     check_plan(gpu, name, 3, optimizer="sgd")
 

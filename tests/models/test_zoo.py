@@ -8,27 +8,30 @@ import pytest
 from hotloop import _core, models
 from hotloop.graph.trace import Trace
 from hotloop.training.plans.runtime import Runtime
-from models.kinds import OF_IMAGES
+from models.small import CONVOLUTIONAL, ZOO
 
 SMALL = ["resnet18", "resnet_cifar", "mobilenet_v3_small", "efficientnet_b0", "unet"]
-SIDE = {"resnet_cifar": 32}
+SIDE = {"resnet_cifar": 32, "deformable_encoder": 256}
 
 
 def images(n: int, side: int = 64) -> np.ndarray:
     return np.random.default_rng(0).standard_normal((n, 3, side, side)).astype("float32")
 
 
-def work(model: hl.nn.Module, side: int) -> float:
-    """Multiply-adds of one image."""
+def work(name: str, model: hl.nn.Module) -> float:
+    """Multiply-adds of one image, or of 128 tokens."""
+    side = SIDE.get(name, 224)
+    given = ("int64", (1, 128)) if name == "bert" else ("float32", (1, 3, side, side))
     runtime = Runtime(model, _core.Device("null"))
     graph = _core.Graph()
     with Trace(graph, runtime.layout.leaf_for) as trace:
-        output = model(trace.input("x", "float32", (1, 3, side, side)))
+        output = model(trace.input("x", *given))
+        output = output["pooler_output"] if name == "bert" else output
         graph.output(output.id_in(trace))
     return _core.Plan(_core.Session(_core.Device("null")), graph, fuse=False).info()["flops"] / 2
 
 
-@pytest.mark.parametrize("name", OF_IMAGES)
+@pytest.mark.parametrize("name", ZOO)
 def test_documented_work(name: str) -> None:
     """Parameters and multiply-adds are those that the docstring says."""
     text = getattr(models, name).__doc__ or ""
@@ -38,10 +41,10 @@ def test_documented_work(name: str) -> None:
     assert sum(p.numel() for p in model.parameters()) == int(found[1].replace(",", ""))
     unit = {"G": 1e9, "M": 1e6}[found[3]]
     digits = len(found[2].partition(".")[2])
-    assert round(work(model, SIDE.get(name, 224)) / unit, digits) == float(found[2])
+    assert round(work(name, model) / unit, digits) == float(found[2])
 
 
-@pytest.mark.parametrize("name", OF_IMAGES)
+@pytest.mark.parametrize("name", CONVOLUTIONAL)
 def test_no_transposition_between_the_layers(name: str) -> None:
     """Images are brought into the order of convolutions once; nothing else is, both ways."""
     side = SIDE.get(name, 64)
@@ -83,7 +86,7 @@ def test_channels_and_classes() -> None:
         models.resnet_cifar(depth=18)
 
 
-@pytest.mark.parametrize("name", OF_IMAGES)
+@pytest.mark.parametrize("name", CONVOLUTIONAL)
 def test_other_channels_and_classes(name: str) -> None:
     """Each takes both; all else has the shapes that it had."""
     model = getattr(models, name)(num_classes=7, in_channels=5)

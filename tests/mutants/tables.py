@@ -10,6 +10,7 @@ from mutants import (
     gpu,
     images,
     loops,
+    pictures,
     sequences,
     solving,
     sorting,
@@ -28,6 +29,7 @@ MUTANTS = [
     *attention.MUTANTS,
     *solving.MUTANTS,
     *sorting.MUTANTS,
+    *pictures.MUTANTS,
     *docs.MUTANTS,
     *generation.MUTANTS,
 ]

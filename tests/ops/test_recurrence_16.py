@@ -93,11 +93,11 @@ def run_lengths(lengths: list[int], backend: str, **attrs: int) -> None:
 
 @pytest.mark.parametrize("backend", ["cpu", "ref"])
 def test_lengths_that_are_none(backend: str) -> None:
-    with pytest.raises(hl.DataError, match="lengths must lie in 0 ... 4, got 5 for row 1"):
+    with pytest.raises(hl.DataError, match=r"lengths must lie in 0 \.\.\. 4, got 5 for row 1"):
         run_lengths([0, 5, 4], backend)
     with pytest.raises(hl.DataError, match="got -1 for row 2"):
         run_lengths([4, 4, -1], backend)
-    with pytest.raises(hl.DataError, match="must be sorted, none more .* got 3 for row 2"):
+    with pytest.raises(hl.DataError, match=r"must be sorted, none more .* got 3 for row 2"):
         run_lengths([4, 2, 3], backend, is_sorted=1)
     run_lengths([4, 3, 3, 0], backend, is_sorted=1)
     run_lengths([4, 2, 3], backend)

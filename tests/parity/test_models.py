@@ -20,7 +20,10 @@ OF_TORCHVISION = [
     ("resnet18", 64), ("resnet34", 64), ("resnet50", 64), ("resnet101", 64),
     ("efficientnet_b0", 64), ("mobilenet_v3_large", 64), ("mobilenet_v3_small", 64),
 ]  # fmt: skip
-OF_TIMM = [("convnext_tiny", 64), ("convnext_small", 64), ("convnext_base", 64)]
+OF_TIMM = [
+    ("convnext_tiny", 64), ("convnext_small", 64), ("convnext_base", 64),
+    ("vit_tiny_patch16_224", 224),
+]  # fmt: skip
 
 
 OF_FILES: list[tuple[str, int, dict[str, Any]]] = [
@@ -32,7 +35,7 @@ OF_FILES: list[tuple[str, int, dict[str, Any]]] = [
 def twin_of(name: str, **options: Any) -> Any:
     if name in ("resnet_cifar", "unet"):
         return (zoo.make_cifar if name == "resnet_cifar" else zoo.make_unet)(**options)
-    if name.startswith("convnext"):
+    if name.startswith(("convnext", "vit")):
         return zoo.take_timm().create_model(name, **options)
     return getattr(zoo.take_torchvision().models, name)(**options)
 

@@ -244,6 +244,7 @@ def test_every_module_is_here() -> None:
         "MaxUnpool1d",
         "MaxUnpool2d",
         "MaxUnpool3d",
+        "MultiScaleDeformableAttention",
         "Module",
         "ModuleList",
         "ModuleDict",

@@ -38,10 +38,11 @@ def test_stored_names_are_torchs():
     assert not new, f"not in the stored list: {sorted(new)}"
 
 
-OTHERS = {"DropPath", "FrozenBatchNorm2d"}  # timm's and torchvision's
+# timm's, torchvision's and Deformable DETR's
+OTHERS = {"DropPath", "FrozenBatchNorm2d", "MultiScaleDeformableAttention"}
 OTHERS |= {"ALiBi", "KVCache", "RotaryPositionalEmbeddings", "SinusoidalPositionalEncoding"}
-OTHER_FUNCTIONS = {"drop_path", "alibi_bias", "alibi_slopes", "rotary_embedding"}
-OTHER_FUNCTIONS |= {"sinusoidal_positions"}
+OTHER_FUNCTIONS = {"drop_path", "multi_scale_deformable_attention", "alibi_bias", "alibi_slopes"}
+OTHER_FUNCTIONS |= {"rotary_embedding", "sinusoidal_positions"}
 
 
 def parameters_of(call):

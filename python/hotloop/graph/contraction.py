@@ -1,4 +1,4 @@
-"""Matrix products and einsum."""
+"""Matrix products."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from hotloop.base.scalars import plain
-from hotloop.errors import ShapeError, TraceError
+from hotloop.errors import ShapeError
 from hotloop.graph import dtypes, reduction, views
 from hotloop.graph.build import Operand, add_node, axis_of, cast, is_int, lift, unify
 from hotloop.graph.eager import make_eager
 from hotloop.graph.value import Tensor
 
 __all__ = [
-    "baddbmm", "bmm", "cdist", "dot", "einsum", "matmul", "mm", "mv", "outer", "tensordot",
+    "baddbmm", "bmm", "cdist", "dot", "matmul", "mm", "mv", "outer", "tensordot",
 ]  # fmt: skip
 
 
-def _floats(what: str, *values: Operand) -> tuple[Tensor, ...]:
+def floats_of(what: str, *values: Operand) -> tuple[Tensor, ...]:
+    """The operands in one dtype, which is a floating one."""
     tensors = unify(*values, what=what)
     if tensors[0].dtype.is_floating_point:
         return tensors
@@ -45,7 +46,7 @@ def matmul(input: Operand, other: Operand) -> Tensor:
     ShapeError
         If the inner sizes differ or the leading dims do not broadcast.
     """
-    a, b = _floats("matmul", input, other)
+    a, b = floats_of("matmul", input, other)
     if not a.ndim or not b.ndim:
         raise ShapeError(f"matmul: must have dims, got shapes {a.shape} and {b.shape}")
     a_vector, b_vector = a.ndim == 1, b.ndim == 1
@@ -214,9 +215,6 @@ def baddbmm(
     return (addend if beta == 1 else addend * beta) + product
 
 
-# ---------------------------------------------------------------------------- einsum
-
-
 def tensordot(a: Operand, b: Operand, dims: int | Sequence[Sequence[int]] = 2) -> Tensor:
     """The product summed over several dims of both.
 
@@ -237,7 +235,7 @@ def tensordot(a: Operand, b: Operand, dims: int | Sequence[Sequence[int]] = 2) -
     ShapeError
         If the dims do not pair off, or their sizes differ.
     """
-    x, y = _floats("tensordot", a, b)
+    x, y = floats_of("tensordot", a, b)
     dims = plain(dims)
     if isinstance(dims, int):
         n = dims
@@ -294,143 +292,12 @@ def cdist(x1: Operand, x2: Operand, p: float = 2.0, compute_mode: str | None = N
     ShapeError
         If one has less than 2 dims, or the rows differ in length.
     """
-    a, b = _floats("cdist", x1, x2)
+    a, b = floats_of("cdist", x1, x2)
     if a.ndim < 2 or b.ndim < 2 or a.shape[-1] != b.shape[-1]:
         raise ShapeError(
             f"cdist: must be (..., P, M) and (..., R, M), got {tuple(a.shape)} and {tuple(b.shape)}"
         )
     return reduction.norm(views.unsqueeze(a, -2) - views.unsqueeze(b, -3), p, -1)
-
-
-def einsum(equation: str, *operands: Operand) -> Tensor:
-    """Sums of products by Einstein's convention, from left to right, each by a matrix product.
-
-    Parameters
-    ----------
-    equation : str
-        ``"bij,bjk->bik"``: letters name dims, ``...`` stands for leading dims that broadcast;
-        without ``->`` the letters that occur once remain, in alphabetical order.
-    *operands : Tensor
-        One for each comma-separated term.
-
-    Returns
-    -------
-    Tensor
-        A dim for each letter of the output.
-
-    Raises
-    ------
-    ShapeError
-        If a letter stands for different sizes, or a term does not have its operand's rank.
-    """
-    if len(operands) == 1 and isinstance(operands[0], tuple | list):
-        operands = tuple(operands[0])
-    tensors = _floats("einsum", *operands)
-    terms, output = _parse(equation, tensors)
-    sizes: dict[str, int] = {}
-    for term, x in zip(terms, tensors):
-        for letter, size in zip(term, x.shape):
-            if sizes.setdefault(letter, size) not in (1, size) and size != 1:
-                raise ShapeError(
-                    f"einsum: {letter!r} in {equation!r} must be one size, got "
-                    f"{sizes[letter]} and {size}"
-                )
-            sizes[letter] = max(sizes[letter], size)
-    value, letters = _single(tensors[0], terms[0], output + "".join(terms[1:]))
-    for i in range(1, len(tensors)):
-        later = output + "".join(terms[i + 1 :])
-        other, term = _single(tensors[i], terms[i], letters + later)
-        value, letters = _pair(value, letters, other, term, later)
-    value, letters = _single(value, letters, output)
-    value = views.permute(value, [letters.index(letter) for letter in output])
-    return views.expand(value, tuple(sizes[letter] for letter in output))
-
-
-def _parse(equation: str, tensors: Sequence[Tensor]) -> tuple[list[str], str]:
-    """Terms and output as strings of letters; the dims of ``...`` get capital Greek letters."""
-    text = equation.replace(" ", "")
-    left, arrow, right = text.partition("->")
-    terms = left.split(",")
-    if len(terms) != len(tensors):
-        raise ShapeError(
-            f"einsum: {equation!r} must have a term per operand, got {len(tensors)} operands"
-        )
-    dots = [x.ndim - len(t.replace("...", "")) if "..." in t else 0 for t, x in zip(terms, tensors)]
-    n_dots = max(dots, default=0)
-    extra = "".join(chr(0x391 + i) for i in range(max(n_dots, 0)))
-    full = [t.replace("...", extra[n_dots - n :]) for t, n in zip(terms, dots)]
-    for term, x in zip(full, tensors):
-        if not all(c.isalpha() for c in term) or len(term) != x.ndim:
-            raise ShapeError(
-                f"einsum: a term of {equation!r} must name the {x.ndim} dims of shape {x.shape}"
-            )
-    joined = "".join(full)
-    if arrow:
-        output = right.replace("...", extra)
-    else:
-        output = extra + "".join(
-            sorted(c for c in set(joined) if joined.count(c) == 1 and c not in extra)
-        )
-    if len(set(output)) != len(output) or any(c not in joined for c in output):
-        raise TraceError(f"einsum: the output of {equation!r} must name each input dim once")
-    return full, output
-
-
-def _single(x: Tensor, term: str, keep: str) -> tuple[Tensor, str]:
-    """Takes diagonals of repeated letters and sums those that nobody needs."""
-    for letter in dict.fromkeys(term):
-        while term.count(letter) > 1:
-            first = term.index(letter)
-            second = term.index(letter, first + 1)
-            x = _diagonal(x, first, second)
-            term = term[:second] + term[second + 1 :]
-    gone = [i for i, letter in enumerate(term) if letter not in keep]
-    if gone:
-        x = reduction.sum(x, gone)
-        term = "".join(letter for letter in term if letter in keep)
-    return x, term
-
-
-def _diagonal(x: Tensor, first: int, second: int) -> Tensor:
-    n = x.shape[first]
-    x = views.movedim(x, (first, second), (0, 1))
-    if x.shape[1] != n:
-        raise ShapeError(f"einsum: a diagonal needs equal sizes, got {n} and {x.shape[1]}")
-    rows = views.reshape(x, (n * n, *x.shape[2:]))
-    return views.movedim(views.cut(rows, 0, 0, n * n, n + 1), 0, first)
-
-
-def _pair(a: Tensor, a_term: str, b: Tensor, b_term: str, later: str) -> tuple[Tensor, str]:
-    """Product of two terms, summed over the letters that only these two have."""
-    # A size of 1 that broadcasts cannot be contracted: it is summed, or joins the other's dim.
-    for letter in a_term:
-        if letter in b_term and a.shape[a_term.index(letter)] != b.shape[b_term.index(letter)]:
-            size = max(a.shape[a_term.index(letter)], b.shape[b_term.index(letter)])
-            a = _widen(a, a_term.index(letter), size)
-            b = _widen(b, b_term.index(letter), size)
-    batch = [c for c in a_term if c in b_term and c in later]
-    inner = [c for c in a_term if c in b_term and c not in later]
-    rows = [c for c in a_term if c not in b_term]
-    cols = [c for c in b_term if c not in a_term]
-    left = views.permute(a, [a_term.index(c) for c in batch + rows + inner])
-    right = views.permute(b, [b_term.index(c) for c in batch + inner + cols])
-    of = {**dict(zip(b_term, b.shape)), **dict(zip(a_term, a.shape))}
-    lead = [of[c] for c in batch]
-    m, k, n = (math.prod(of[c] for c in group) for group in (rows, inner, cols))
-    letters = "".join(batch + rows + cols)
-    shape = tuple(of[c] for c in letters)
-    if not inner:
-        product = views.reshape(left, (*lead, m, 1)) * views.reshape(right, (*lead, 1, n))
-    else:
-        lead = [math.prod(lead)] if lead else []
-        product = add_node(
-            "matmul", views.reshape(left, (*lead, m, k)), views.reshape(right, (*lead, k, n))
-        )
-    return views.reshape(product, shape), letters
-
-
-def _widen(x: Tensor, axis: int, size: int) -> Tensor:
-    return views.expand(x, (*x.shape[:axis], size, *x.shape[axis + 1 :]))
 
 
 make_eager(globals(), __all__)

@@ -1,4 +1,5 @@
-"""Models of images: structure and names are those of their origin, whose weights they load.
+"""Models of images and of text: structure and names are those of their origin, whose weights they
+load.
 
 >>> from hotloop import models
 >>> model = models.resnet18(num_classes=10)
@@ -9,9 +10,11 @@
 nothing is downloaded.
 """
 
+from hotloop.models.bert import bert as bert
 from hotloop.models.convnext import convnext_base as convnext_base
 from hotloop.models.convnext import convnext_small as convnext_small
 from hotloop.models.convnext import convnext_tiny as convnext_tiny
+from hotloop.models.deformable import deformable_encoder as deformable_encoder
 from hotloop.models.efficientnet import efficientnet_b0 as efficientnet_b0
 from hotloop.models.gpt import gpt as gpt
 from hotloop.models.mobilenet import mobilenet_v3_large as mobilenet_v3_large
@@ -22,9 +25,13 @@ from hotloop.models.resnet import resnet50 as resnet50
 from hotloop.models.resnet import resnet101 as resnet101
 from hotloop.models.resnet import resnet_cifar as resnet_cifar
 from hotloop.models.unet import unet as unet
+from hotloop.models.vit import vit_base_patch16_224 as vit_base_patch16_224
+from hotloop.models.vit import vit_small_patch16_224 as vit_small_patch16_224
+from hotloop.models.vit import vit_tiny_patch16_224 as vit_tiny_patch16_224
 
 __all__ = [
-    "convnext_base", "convnext_small", "convnext_tiny", "efficientnet_b0", "gpt",
-    "mobilenet_v3_large",
-    "mobilenet_v3_small", "resnet101", "resnet18", "resnet34", "resnet50", "resnet_cifar", "unet",
+    "bert", "convnext_base", "convnext_small", "convnext_tiny", "deformable_encoder",
+    "efficientnet_b0", "gpt", "mobilenet_v3_large", "mobilenet_v3_small", "resnet101", "resnet18",
+    "resnet34", "resnet50", "resnet_cifar", "unet", "vit_base_patch16_224",
+    "vit_small_patch16_224", "vit_tiny_patch16_224",
 ]  # fmt: skip

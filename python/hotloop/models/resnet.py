@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 from hotloop import nn
@@ -20,13 +21,20 @@ class BasicBlock(Module):
 
     expansion = 1
 
-    def __init__(self, inplanes: int, planes: int, stride: int, downsample: Module | None) -> None:
+    def __init__(
+        self,
+        inplanes: int,
+        planes: int,
+        stride: int,
+        downsample: Module | None,
+        norm_layer: Callable[[int], Module],
+    ) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(inplanes, planes, 3, stride, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(planes)
+        self.bn1 = norm_layer(planes)
         self.relu = nn.ReLU(inplace=True)
         self.conv2 = nn.Conv2d(planes, planes, 3, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(planes)
+        self.bn2 = norm_layer(planes)
         self.downsample = downsample
 
     def forward(self, x: Any) -> Any:
@@ -40,14 +48,21 @@ class Bottleneck(Module):
 
     expansion = 4
 
-    def __init__(self, inplanes: int, planes: int, stride: int, downsample: Module | None) -> None:
+    def __init__(
+        self,
+        inplanes: int,
+        planes: int,
+        stride: int,
+        downsample: Module | None,
+        norm_layer: Callable[[int], Module],
+    ) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(inplanes, planes, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(planes)
+        self.bn1 = norm_layer(planes)
         self.conv2 = nn.Conv2d(planes, planes, 3, stride, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(planes)
+        self.bn2 = norm_layer(planes)
         self.conv3 = nn.Conv2d(planes, planes * 4, 1, bias=False)
-        self.bn3 = nn.BatchNorm2d(planes * 4)
+        self.bn3 = norm_layer(planes * 4)
         self.relu = nn.ReLU(inplace=True)
         self.downsample = downsample
 
@@ -73,11 +88,13 @@ class ResNet(Module):
         layers: tuple[int, ...],
         num_classes: Count,
         in_channels: Count,
+        norm_layer: Callable[[int], Module] = nn.BatchNorm2d,
     ) -> None:
         super().__init__()
         self.inplanes = 64
+        self.norm_layer = norm_layer
         self.conv1 = nn.Conv2d(in_channels, 64, 7, 2, padding=3, bias=False)
-        self.bn1 = nn.BatchNorm2d(64)
+        self.bn1 = norm_layer(64)
         self.relu = nn.ReLU(inplace=True)
         self.maxpool = nn.MaxPool2d(3, 2, padding=1)
         self.layer1 = self._make_layer(block, 64, layers[0], 1)
@@ -94,10 +111,10 @@ class ResNet(Module):
         out, downsample = planes * block.expansion, None
         if stride != 1 or self.inplanes != out:
             conv = nn.Conv2d(self.inplanes, out, 1, stride, bias=False)
-            downsample = nn.Sequential(conv, nn.BatchNorm2d(out))
-        blocks = [block(self.inplanes, planes, stride, downsample)]
+            downsample = nn.Sequential(conv, self.norm_layer(out))
+        blocks = [block(self.inplanes, planes, stride, downsample, self.norm_layer)]
         self.inplanes = out
-        blocks += [block(out, planes, 1, None) for _ in range(1, n)]
+        blocks += [block(out, planes, 1, None, self.norm_layer) for _ in range(1, n)]
         return nn.Sequential(*blocks)
 
     def forward(self, x: Any) -> Any:

@@ -12,6 +12,7 @@ from hotloop.nn import (
     cache,
     containers,
     conv,
+    deformable,
     dropout,
     folding,
     image_norm,
@@ -39,6 +40,7 @@ from hotloop.nn.attention import *
 from hotloop.nn.cache import *
 from hotloop.nn.containers import *
 from hotloop.nn.conv import *
+from hotloop.nn.deformable import *
 from hotloop.nn.dropout import *
 from hotloop.nn.folding import *
 from hotloop.nn.image_norm import *
@@ -67,6 +69,7 @@ if not TYPE_CHECKING:  # type checkers see what is imported, and read no list ma
         *cache.__all__,
         *containers.__all__,
         *conv.__all__,
+        *deformable.__all__,
         *dropout.__all__,
         *folding.__all__,
         *image_norm.__all__,

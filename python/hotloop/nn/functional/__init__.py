@@ -14,6 +14,7 @@ from hotloop.nn.functional import (
     attention,
     class_losses,
     convolutions,
+    deformable,
     distances,
     embeddings,
     folding,
@@ -36,6 +37,7 @@ from hotloop.nn.functional.activations import *
 from hotloop.nn.functional.attention import *
 from hotloop.nn.functional.class_losses import *
 from hotloop.nn.functional.convolutions import *
+from hotloop.nn.functional.deformable import *
 from hotloop.nn.functional.distances import *
 from hotloop.nn.functional.embeddings import *
 from hotloop.nn.functional.folding import *
@@ -63,6 +65,7 @@ if not TYPE_CHECKING:  # type checkers see what is imported, and read no list ma
         *attention.__all__,
         *class_losses.__all__,
         *convolutions.__all__,
+        *deformable.__all__,
         *distances.__all__,
         *embeddings.__all__,
         *folding.__all__,

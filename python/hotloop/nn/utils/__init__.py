@@ -13,7 +13,6 @@ if not TYPE_CHECKING:  # else type checkers would take every misspelt name for A
         if name.startswith("clip_grad"):
             kind = ", gradient_clip_algorithm='value'" * (name == "clip_grad_value_")
             hint = (
-                ": clipping is part of the step, write "
-                f"TrainingConfig(gradient_clip_val=1.0{kind})"
+                f": clipping is part of the step, write TrainingConfig(gradient_clip_val=1.0{kind})"
             )
         raise AttributeError(f"module 'hotloop.nn.utils' has no attribute {name!r}{hint}")
