@@ -93,7 +93,7 @@ _FAMILIES: dict[str, tuple[str, str, str, list[str]]] = {
         [],
     ),
     "models": (
-        "Models of images",
+        "Models",
         "For anyone who starts from a known model: `from hotloop import models`. `weights=` takes "
         "a local file of the origin's weights; nothing is downloaded.",
         "hotloop.models",
@@ -112,8 +112,8 @@ _HOW_TO_READ = (
     "broadcast their shapes as NumPy does. Where the result is not an integer or a bool by its "
     "meaning, integers and bools are computed in float32."
 )
-# Its shape and dtype are of a base class.
-_TENSOR = "::: hotloop.Tensor\n    options: {inherited_members: true}\n"
+# A part of what they have is of a base class.
+_INHERITING = ("::: hotloop.Tensor\n", "::: hotloop.DataModule\n")
 _ROOTS = {"hl": "hotloop", "nn": "hotloop.nn"}
 _LINKS = {
     "README.md": "index.md",
@@ -180,7 +180,9 @@ def reference_pages() -> dict[str, str]:
             about = f"{about}\n\n{_HOW_TO_READ}"
             paths = {"The class": ["hotloop.Tensor"], **paths}
         page = _page(title, about, paths)
-        pages[f"api/{name}.md"] = page.replace("::: hotloop.Tensor\n", _TENSOR)
+        for block in _INHERITING:
+            page = page.replace(block, f"{block}    options: {{inherited_members: true}}\n")
+        pages[f"api/{name}.md"] = page
     return pages
 
 

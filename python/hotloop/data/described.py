@@ -68,7 +68,7 @@ def describe_all(data: DataModule, standardized: str) -> str:
         shape = ", ".join(map(str, field.array.shape[1:]))
         lines.append(
             f"{field.name:<12}{field.array.dtype} ({shape}) -> {field.dtype}, "
-            f"{field.array.nbytes:,} bytes"
+            f"{field.source[0].nbytes:,} bytes"
         )
     for key, target in data.targets.items():
         if target.n_classes is not None:
