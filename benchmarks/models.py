@@ -25,6 +25,8 @@ def make_model(nn: Any, workload: Workload) -> Any:
         return _make_tabular(nn, workload)
     if name in _RESNETS:
         return _make_resnet(nn, workload, *_RESNETS[name])
+    if name == "transformer":
+        return _make_transformer(nn, workload)
     if name == "convnext_small":
         return _make_convnext(nn, workload)
     widths = (workload.features, *workload.hidden, workload.classes)
@@ -57,6 +59,33 @@ def _make_tabular(nn: Any, workload: Workload) -> Any:
             return self.head(h * self.gate(h))
 
     return TabularNet()
+
+
+def _make_transformer(nn: Any, workload: Workload, width: int = 128) -> Any:
+    ones = importlib.import_module(nn.__name__.partition(".")[0]).ones
+
+    class Transformer(nn.Module):
+        """That of W2: rows with positions, three layers with norms first, a mean, a head."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = nn.Sequential(
+                nn.Linear(workload.features, width), nn.LayerNorm(width), nn.Dropout(0.1)
+            )
+            self.register_buffer("positions", ones(workload.length, width))
+            layer = nn.TransformerEncoderLayer(
+                width, 8, 4 * width, 0.2, "gelu", batch_first=True, norm_first=True
+            )
+            self.encoder = nn.TransformerEncoder(layer, 3, nn.LayerNorm(width))
+            self.head = nn.Sequential(
+                nn.LayerNorm(width), nn.Dropout(0.2), nn.Linear(width, width // 2), nn.GELU(),
+                nn.LayerNorm(width // 2), nn.Dropout(0.2), nn.Linear(width // 2, workload.classes),
+            )  # fmt: skip
+
+        def forward(self, x: Any) -> Any:
+            return self.head(self.encoder(self.embedding(x) + self.positions).mean(1))
+
+    return Transformer()
 
 
 # Whether blocks are bottlenecks, and how many a stage has.

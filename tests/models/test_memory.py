@@ -9,13 +9,14 @@ import pytest
 from hotloop import _core, models
 from hotloop.data.shorthand import as_datamodule
 from hotloop.training.run.planner import Planner
+from models.kinds import IMAGES
 from train.recipes import quiet
 
 BATCHES = (3, 5, 8)
 QUICK = ("resnet_cifar", "mobilenet_v3_small")
 CASES = [
     pytest.param(name, batch, marks=[] if name in QUICK else [pytest.mark.long])
-    for name in models.__all__
+    for name in IMAGES
     for batch in BATCHES
 ]
 

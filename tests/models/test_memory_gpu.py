@@ -12,6 +12,7 @@ import pytest
 from hotloop import _core, models
 from hotloop.data.shorthand import as_datamodule
 from hotloop.training.run.planner import Planner
+from models.kinds import IMAGES
 from needs import NO_GPU
 from train.recipes import quiet
 
@@ -19,9 +20,7 @@ pytestmark = pytest.mark.skipif(not os.environ.get("HOTLOOP_TEST_GPU"), reason=N
 
 QUICK = ("resnet_cifar", "mobilenet_v3_small")
 BATCHES = (2, 3, 5)
-ZOO = [
-    pytest.param(name, marks=[] if name in QUICK else [pytest.mark.long]) for name in models.__all__
-]
+ZOO = [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.long]) for name in IMAGES]
 TRAININGS = [
     pytest.param("mobilenet_v3_small", "32-true"),
     pytest.param("resnet_cifar", "32-true", marks=pytest.mark.long),

@@ -1,4 +1,5 @@
-"""Models of images: structure and names are those of their origin, whose weights they load.
+"""Models of images, tables and sequences: structure and names are those of their origin, if they
+have one, whose weights they load.
 
 >>> from hotloop import models
 >>> model = models.resnet18(num_classes=10)
@@ -13,6 +14,8 @@ from hotloop.models.convnext import convnext_base as convnext_base
 from hotloop.models.convnext import convnext_small as convnext_small
 from hotloop.models.convnext import convnext_tiny as convnext_tiny
 from hotloop.models.efficientnet import efficientnet_b0 as efficientnet_b0
+from hotloop.models.mlp import gated_mlp as gated_mlp
+from hotloop.models.mlp import mlp as mlp
 from hotloop.models.mobilenet import mobilenet_v3_large as mobilenet_v3_large
 from hotloop.models.mobilenet import mobilenet_v3_small as mobilenet_v3_small
 from hotloop.models.resnet import resnet18 as resnet18
@@ -20,9 +23,12 @@ from hotloop.models.resnet import resnet34 as resnet34
 from hotloop.models.resnet import resnet50 as resnet50
 from hotloop.models.resnet import resnet101 as resnet101
 from hotloop.models.resnet import resnet_cifar as resnet_cifar
+from hotloop.models.tcn import tcn as tcn
+from hotloop.models.transformer import transformer_classifier as transformer_classifier
 from hotloop.models.unet import unet as unet
 
 __all__ = [
-    "convnext_base", "convnext_small", "convnext_tiny", "efficientnet_b0", "mobilenet_v3_large",
-    "mobilenet_v3_small", "resnet101", "resnet18", "resnet34", "resnet50", "resnet_cifar", "unet",
+    "convnext_base", "convnext_small", "convnext_tiny", "efficientnet_b0", "gated_mlp", "mlp",
+    "mobilenet_v3_large", "mobilenet_v3_small", "resnet101", "resnet18", "resnet34", "resnet50",
+    "resnet_cifar", "tcn", "transformer_classifier", "unet",
 ]  # fmt: skip

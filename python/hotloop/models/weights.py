@@ -99,8 +99,8 @@ def _fix(model: Module, state: dict[str, Any], own: str, origin: str) -> str:
     fix = ""
     if any(wanted.get(k) != given.get(k) for k in {**wanted, **given} if k.startswith(own)):
         fix = f"; replace_head=True keeps the head of {own[:-1]} new"
-    first = next(key for key, shape in wanted.items() if len(shape) == 4)  # sees the images
-    old, new = given.get(first, ()), wanted[first]
+    first = next((key for key, shape in wanted.items() if len(shape) == 4), "")  # sees the images
+    old, new = given.get(first, ()), wanted.get(first, ())
     if len(old) == 4 and old[1] != new[1] and (old[0], *old[2:]) == (new[0], *new[2:]):
         fix += (
             f"; for in_channels={new[1]} spread the file's channels: state = "
