@@ -6,12 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from needs import take_library
 
 ROOT = Path(__file__).resolve().parents[2]
 PHOTOGRAPHS = ROOT / "examples" / "04_cifar10.py"  # needs images
-EXAMPLES = sorted(set((ROOT / "examples").glob("*.py")) - {PHOTOGRAPHS})
+TEMPORAL = ROOT / "examples" / "05_temporal.py"  # needs a time series
+EXAMPLES = sorted(set((ROOT / "examples").glob("*.py")) - {PHOTOGRAPHS, TEMPORAL})
 
 
 def run(code: list[str], folder: Path) -> str:
@@ -54,6 +56,22 @@ def test_photographs(tmp_path: Path) -> None:
             [sys.executable, str(PHOTOGRAPHS)], capture_output=True, text=True, check=False
         ).stderr
     )
+
+
+@pytest.mark.extra
+def test_temporal(tmp_path: Path) -> None:
+    """On a few days of a series that repeats, as the file has them."""
+    hours = np.datetime64("2016-07-01T00") + np.arange(400)
+    waves = np.sin(2 * np.pi * (np.arange(400)[:, None] + np.arange(7)) / 24)
+    values = 10.0 * waves + np.random.default_rng(0).normal(size=waves.shape)
+    lines = ["date,HUFL,HULL,MUFL,MULL,LUFL,LULL,OT"]
+    for hour, row in zip(hours, values):
+        lines.append(f"{str(hour).replace('T', ' ')}:00:00,{','.join(map(str, row))}")
+    (tmp_path / "series.csv").write_text("\n".join(lines) + "\n")
+    (tmp_path / "here").mkdir()
+    text = run([str(TEMPORAL), str(tmp_path / "series.csv"), "1"], tmp_path / "here")
+    for name in ("the most frequent class", "logistic regression", "MLP", "TCN", "Transformer"):
+        assert re.search(rf"^{name} +0\.\d\d\d", text, re.MULTILINE), text
 
 
 def test_regression_leaves_only_the_noise(tmp_path: Path) -> None:
