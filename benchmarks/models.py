@@ -25,6 +25,8 @@ def make_model(nn: Any, workload: Workload) -> Any:
         return _make_tabular(nn, workload)
     if name in _RESNETS:
         return _make_resnet(nn, workload, *_RESNETS[name])
+    if name == "lstm":
+        return _make_lstm(nn, workload)
     if name == "transformer":
         return _make_transformer(nn, workload)
     if name == "convnext_small":
@@ -59,6 +61,33 @@ def _make_tabular(nn: Any, workload: Workload) -> Any:
             return self.head(h * self.gate(h))
 
     return TabularNet()
+
+
+def _make_lstm(nn: Any, workload: Workload, width: int = 128) -> Any:
+    class Attentive(nn.Module):
+        """The LSTM of W2: two layers in both directions, a mean by learned weights, a head."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            both = 2 * width
+            self.before, self.after = nn.LayerNorm(workload.features), nn.LayerNorm(both)
+            self.rnn = nn.LSTM(
+                workload.features, width, 2, batch_first=True, dropout=0.4, bidirectional=True
+            )
+            self.attention = nn.Sequential(
+                nn.Linear(both, width), nn.Tanh(), nn.Dropout(0.2), nn.Linear(width, 1)
+            )
+            self.head = nn.Sequential(
+                nn.LayerNorm(both), nn.Dropout(0.4), nn.Linear(both, width), nn.ReLU(),
+                nn.LayerNorm(width), nn.Dropout(0.4), nn.Linear(width, workload.classes),
+            )  # fmt: skip
+
+        def forward(self, x: Any) -> Any:
+            x = self.after(self.rnn(self.before(x))[0])
+            weights = nn.functional.softmax(self.attention(x), 1)
+            return self.head((weights * x).sum(1))
+
+    return Attentive()
 
 
 def _make_transformer(nn: Any, workload: Workload, width: int = 128) -> Any:

@@ -203,16 +203,21 @@ _TRANSFORMER = Workload(
     compiled=True,
     warm_up=2,
 )
+_LSTM = dataclasses.replace(_TRANSFORMER, name="lstm", title="W2 LSTM, 256 windows of 20 x 29")
 SEQUENCES = [
-    _TRANSFORMER,
-    dataclasses.replace(
-        _TRANSFORMER,
-        name="transformer-bf16",
-        title="W2 Transformer, 256 windows of 20 x 29, bf16",
-        precision="bf16-mixed",
-    ),
+    dataclasses.replace(one, name=one.name + suffix, title=one.title + words, precision=precision)
+    for one in (_TRANSFORMER, _LSTM)
+    for suffix, words, precision in (("", "", "32-true"), ("-bf16", ", bf16", "bf16-mixed"))
 ]
 TRAINING_CUDA = [
+    dataclasses.replace(
+        _LSTM,
+        name="lstm-b256",
+        rows=76_800,
+        precision="bf16-mixed",
+        aims={"eager": 3.0, "graphs": 2.0},
+        warm_up=20,
+    ),
     dataclasses.replace(
         _TRANSFORMER,
         name="transformer-b256",

@@ -88,6 +88,7 @@ def make_models(n):
         "logistic regression": (LastRow(models.mlp(n, 3, ())), {**rows, "lr": 1e-2}),
         "MLP": (LastRow(models.gated_mlp(n, 3)), {**rows, "lr": 1e-3}),
         "TCN": (models.tcn(n, 3), {**windows, "lr": 3e-4}),
+        "LSTM": (models.lstm_classifier(n, 3), {**windows, "lr": 5e-4}),
         "Transformer": (models.transformer_classifier(n, 3), {**windows, "lr": 3e-4}),
     }
 

@@ -105,6 +105,29 @@ class TCN(tnn.Module):
         return self.linear(self.network(x.transpose(1, 2))[:, :, -1])
 
 
+class Recurrent(tnn.Module):
+    def __init__(
+        self, kind: Any, n: int = 128, layers: int = 2, bidirectional: bool = True
+    ) -> None:
+        super().__init__()
+        wide = 2 * n if bidirectional else n
+        self.input_norm = tnn.LayerNorm(29)
+        self.rnn = kind(29, n, layers, batch_first=True, bidirectional=bidirectional)
+        self.output_norm = tnn.LayerNorm(wide)
+        self.attention = tnn.Sequential(
+            tnn.Linear(wide, n), tnn.Tanh(), tnn.Dropout(0.0), tnn.Linear(n, 1)
+        )
+        self.head = tnn.Sequential(
+            tnn.LayerNorm(wide), tnn.Dropout(0.0), tnn.Linear(wide, n), tnn.ReLU(),
+            tnn.LayerNorm(n), tnn.Dropout(0.0), tnn.Linear(n, 3),
+        )  # fmt: skip
+
+    def forward(self, x: Any) -> Any:
+        h = self.output_norm(self.rnn(self.input_norm(x))[0])
+        weights = torch.softmax(self.attention(h)[..., 0], -1)
+        return self.head(torch.einsum("nt,ntc->nc", weights, h)), weights
+
+
 # Model, its twin, the shape of a sample; dropout is off, which no two libraries draw alike.
 OFF: dict[str, Any] = {"dropout": 0.0}
 CASES = {
@@ -127,6 +150,18 @@ CASES = {
     "tcn, others": (
         lambda: models.tcn(29, 3, (29, 16), 2, **OFF), lambda: TCN(29, 29, 16, kernel=2), (5, 29),
     ),
+    "lstm_classifier": (
+        lambda: models.lstm_classifier(29, 3, attention_dropout=0.0, **OFF),
+        lambda: Recurrent(tnn.LSTM), (20, 29),
+    ),
+    "lstm_classifier, one way": (
+        lambda: models.lstm_classifier(29, 3, 16, 1, False, attention_dropout=0.0, **OFF),
+        lambda: Recurrent(tnn.LSTM, 16, 1, False), (5, 29),
+    ),
+    "gru_classifier": (
+        lambda: models.gru_classifier(29, 3, 24, attention_dropout=0.0, **OFF),
+        lambda: Recurrent(tnn.GRU, 24), (7, 29),
+    ),
 }  # fmt: skip
 
 
@@ -145,10 +180,14 @@ def test_logits(name: str) -> None:
     model.load_state_dict(state)
     x = np.random.default_rng(1).standard_normal((4, *shape)).astype("float32")
     with torch.no_grad():
-        want = twin(torch.from_numpy(x)).numpy()
-    scale = abs(want).max()
-    assert scale > 1e-2
-    np.testing.assert_allclose(np.asarray(model(x)), want, rtol=0, atol=2e-5 * scale)
+        outputs = twin(torch.from_numpy(x))
+    got = model(x)
+    if not isinstance(outputs, tuple):
+        outputs, got = (outputs,), (got,)
+    for want, ours in zip(outputs, got, strict=True):
+        scale = abs(want).max().item()
+        assert scale > 1e-2
+        np.testing.assert_allclose(np.asarray(ours), want.numpy(), rtol=0, atol=2e-5 * scale)
 
 
 @pytest.mark.filterwarnings("ignore:.*weight_norm")

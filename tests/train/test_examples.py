@@ -70,7 +70,8 @@ def test_temporal(tmp_path: Path) -> None:
     (tmp_path / "series.csv").write_text("\n".join(lines) + "\n")
     (tmp_path / "here").mkdir()
     text = run([str(TEMPORAL), str(tmp_path / "series.csv"), "1"], tmp_path / "here")
-    for name in ("the most frequent class", "logistic regression", "MLP", "TCN", "Transformer"):
+    rows = ("the most frequent class", "logistic regression", "MLP", "TCN", "LSTM", "Transformer")
+    for name in rows:
         assert re.search(rf"^{name} +0\.\d\d\d", text, re.MULTILINE), text
 
 

@@ -18,6 +18,8 @@ from hotloop.models.mlp import gated_mlp as gated_mlp
 from hotloop.models.mlp import mlp as mlp
 from hotloop.models.mobilenet import mobilenet_v3_large as mobilenet_v3_large
 from hotloop.models.mobilenet import mobilenet_v3_small as mobilenet_v3_small
+from hotloop.models.recurrent import gru_classifier as gru_classifier
+from hotloop.models.recurrent import lstm_classifier as lstm_classifier
 from hotloop.models.resnet import resnet18 as resnet18
 from hotloop.models.resnet import resnet34 as resnet34
 from hotloop.models.resnet import resnet50 as resnet50
@@ -28,7 +30,8 @@ from hotloop.models.transformer import transformer_classifier as transformer_cla
 from hotloop.models.unet import unet as unet
 
 __all__ = [
-    "convnext_base", "convnext_small", "convnext_tiny", "efficientnet_b0", "gated_mlp", "mlp",
-    "mobilenet_v3_large", "mobilenet_v3_small", "resnet101", "resnet18", "resnet34", "resnet50",
-    "resnet_cifar", "tcn", "transformer_classifier", "unet",
+    "convnext_base", "convnext_small", "convnext_tiny", "efficientnet_b0", "gated_mlp",
+    "gru_classifier", "lstm_classifier", "mlp", "mobilenet_v3_large", "mobilenet_v3_small",
+    "resnet101", "resnet18", "resnet34", "resnet50", "resnet_cifar", "tcn",
+    "transformer_classifier", "unet",
 ]  # fmt: skip
