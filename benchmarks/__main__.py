@@ -7,8 +7,8 @@ Columns on the CPU: how many times as fast hotloop is as PyTorch in its default 
 DataLoader, and tuned (fused optimizer, index_select, no .item(), a malloc that keeps its blocks,
 the better of one and all threads). MKL, PyTorch's matrix library, takes a slow path on processors
 that are not Intel's; the columns with MKL show PyTorch with that path forced open (mkl_path.c).
-Rows of images have PyTorch's three forms, on all threads: default, tuned (with channels last too),
-and that compiled.
+Rows of images and sequences have PyTorch's three forms, on all threads: default, tuned (images with
+channels last), and that compiled.
 
 Columns on a GPU, in the workload's precision: PyTorch as its users write it, with batches from host
 memory; with data on the GPU and a fused optimizer; the better of torch.compile with CUDA graphs and
@@ -45,7 +45,14 @@ from benchmarks.report import (
     usable_sets,
     write_results,
 )
-from benchmarks.workloads import FEEDING, IMAGES, TRAINING, TRAINING_CUDA, Workload
+from benchmarks.workloads import (
+    FEEDING,
+    IMAGES,
+    SEQUENCES,
+    TRAINING,
+    TRAINING_CUDA,
+    Workload,
+)
 
 COLUMNS = {
     "default": "default",
@@ -106,11 +113,11 @@ def sides_of(workload: Workload, threads: int, mkl_path: Path | None) -> Iterato
         modes.append("compiled")
     for mode in modes:
         is_tuned = mode in ("tuned", "compiled")
-        for n in sorted({1, threads}) if mode == "tuned" and not workload.image else [threads]:
+        for n in sorted({1, threads}) if mode == "tuned" and not workload.compiled else [threads]:
             environment = {"OMP_NUM_THREADS": str(n), **(TUNED_MALLOC if is_tuned else {})}
             command = (*worker, mode, "--threads", str(n))
             yield Side(f"{mode}/{n}", command, environment)
-            if mkl_path is not None and not (feeding or workload.image or mode == "loader"):
+            if mkl_path is not None and not (feeding or workload.compiled or mode == "loader"):
                 forced = {**environment, "LD_PRELOAD": str(mkl_path)}
                 yield Side(f"{mode}_mkl/{n}", command, forced)
 
@@ -267,7 +274,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--smoke", action="store_true", help="everything in miniature, on a GPU")
     parser.add_argument("--out", type=Path, help="default: benchmarks/results/DATE.json")
     options = parser.parse_args()
-    on_cpu = [*(w.name for w in [*TRAINING, *IMAGES]), FEEDING.name, "import", "gemm"]
+    on_cpu = [*(w.name for w in [*TRAINING, *IMAGES, *SEQUENCES]), FEEDING.name, "import", "gemm"]
     names = {"cpu": on_cpu, "cuda": [w.name for w in TRAINING_CUDA]}[options.device]
     options.only = options.only or names
     if unknown := sorted(set(options.only) - set(names)):
@@ -282,7 +289,7 @@ def run_on_cpu(options: argparse.Namespace) -> list[Row]:
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         mkl_path = build_mkl_path(Path(folder))
-        for workload in [*TRAINING, *IMAGES, FEEDING]:
+        for workload in [*TRAINING, *IMAGES, *SEQUENCES, FEEDING]:
             if workload.name in options.only:
                 print(f"{workload.title} ...", file=sys.stderr, flush=True)
                 rows.append(measure(workload, options, mkl_path))

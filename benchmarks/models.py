@@ -25,6 +25,10 @@ def make_model(nn: Any, workload: Workload) -> Any:
         return _make_tabular(nn, workload)
     if name in _RESNETS:
         return _make_resnet(nn, workload, *_RESNETS[name])
+    if name == "lstm":
+        return _make_lstm(nn, workload)
+    if name == "transformer":
+        return _make_transformer(nn, workload)
     if name == "convnext_small":
         return _make_convnext(nn, workload)
     widths = (workload.features, *workload.hidden, workload.classes)
@@ -57,6 +61,60 @@ def _make_tabular(nn: Any, workload: Workload) -> Any:
             return self.head(h * self.gate(h))
 
     return TabularNet()
+
+
+def _make_lstm(nn: Any, workload: Workload, width: int = 128) -> Any:
+    class Attentive(nn.Module):
+        """The LSTM of W2: two layers in both directions, a mean by learned weights, a head."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            both = 2 * width
+            self.before, self.after = nn.LayerNorm(workload.features), nn.LayerNorm(both)
+            self.rnn = nn.LSTM(
+                workload.features, width, 2, batch_first=True, dropout=0.4, bidirectional=True
+            )
+            self.attention = nn.Sequential(
+                nn.Linear(both, width), nn.Tanh(), nn.Dropout(0.2), nn.Linear(width, 1)
+            )
+            self.head = nn.Sequential(
+                nn.LayerNorm(both), nn.Dropout(0.4), nn.Linear(both, width), nn.ReLU(),
+                nn.LayerNorm(width), nn.Dropout(0.4), nn.Linear(width, workload.classes),
+            )  # fmt: skip
+
+        def forward(self, x: Any) -> Any:
+            x = self.after(self.rnn(self.before(x))[0])
+            weights = nn.functional.softmax(self.attention(x), 1)
+            return self.head((weights * x).sum(1))
+
+    return Attentive()
+
+
+def _make_transformer(nn: Any, workload: Workload, width: int = 128) -> Any:
+    ones = importlib.import_module(nn.__name__.partition(".")[0]).ones
+
+    class Transformer(nn.Module):
+        """That of W2: rows with positions, three layers with norms first, a mean, a head."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = nn.Sequential(
+                nn.Linear(workload.features, width), nn.LayerNorm(width), nn.Dropout(0.1)
+            )
+            self.register_buffer("positions", ones(workload.length, width))
+            layer = nn.TransformerEncoderLayer(
+                width, 8, 4 * width, 0.2, "gelu", batch_first=True, norm_first=True
+            )
+            self.encoder = nn.TransformerEncoder(layer, 3, nn.LayerNorm(width))
+            self.head = nn.Sequential(
+                nn.LayerNorm(width), nn.Dropout(0.2), nn.Linear(width, width // 2), nn.GELU(),
+                nn.LayerNorm(width // 2), nn.Dropout(0.2), nn.Linear(width // 2, workload.classes),
+            )  # fmt: skip
+
+        def forward(self, x: Any) -> Any:
+            return self.head(self.encoder(self.embedding(x) + self.positions).mean(1))
+
+    return Transformer()
 
 
 # Whether blocks are bottlenecks, and how many a stage has.

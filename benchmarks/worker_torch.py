@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -33,7 +34,7 @@ _REDUCED = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
 def make_batches(workload: Workload, mode: str, device: torch.device) -> Iterator[Any]:
     """(inputs, labels) without end, shuffled anew every epoch; a short last batch is dropped."""
-    x, y = (torch.from_numpy(array) for array in make_arrays(workload))
+    x, y = (torch.from_numpy(np.ascontiguousarray(array)) for array in make_arrays(workload))
     if mode == "loader":
         loader = torch.utils.data.DataLoader(
             torch.utils.data.TensorDataset(x, y), batch_size=workload.batch, shuffle=True,

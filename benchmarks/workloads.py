@@ -13,7 +13,10 @@ import dataclasses
 import itertools
 from typing import Any
 
-__all__ = ["FEEDING", "IMAGES", "TRAINING", "TRAINING_CUDA", "Workload", "find", "make_arrays"]
+__all__ = [
+    "FEEDING", "IMAGES", "SEQUENCES", "TRAINING", "TRAINING_CUDA", "Workload", "find",
+    "make_arrays",
+]  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +33,8 @@ class Workload:
         Widths between the first and the last layer.
     image : int
         Height and width of the inputs, which are images of three channels; 0: they are rows.
+    length : int
+        Rows of a window, of which each input is one; 0: they are rows.
     precision : str
         Of both sides, in hotloop's words.
     optimizer : str
@@ -57,6 +62,7 @@ class Workload:
     batch: int
     hidden: tuple[int, ...] = ()
     image: int = 0
+    length: int = 0
     precision: str = "32-true"
     optimizer: str = "adam"
     weight_decay: float = 0.0
@@ -70,7 +76,9 @@ class Workload:
     @property
     def shape(self) -> tuple[int, ...]:
         """Of a sample."""
-        return (3, self.image, self.image) if self.image else (self.features,)
+        if self.image:
+            return 3, self.image, self.image
+        return (self.length, self.features) if self.length else (self.features,)
 
     @property
     def flops(self) -> float:
@@ -178,7 +186,46 @@ IMAGES = [
     for one in _IMAGES
     for suffix, words, precision in (("", "", "32-true"), ("-bf16", ", bf16", "bf16-mixed"))
 ]
+# Windows of a time series.
+_TRANSFORMER = Workload(
+    "transformer",
+    "W2 Transformer, 256 windows of 20 x 29",
+    rows=1_024,
+    features=29,
+    classes=3,
+    batch=256,
+    length=20,
+    optimizer="adamw",
+    weight_decay=5e-4,
+    clip=0.5,
+    smoothing=0.1,
+    aims={"default": 1.0},
+    compiled=True,
+    warm_up=2,
+)
+_LSTM = dataclasses.replace(_TRANSFORMER, name="lstm", title="W2 LSTM, 256 windows of 20 x 29")
+SEQUENCES = [
+    dataclasses.replace(one, name=one.name + suffix, title=one.title + words, precision=precision)
+    for one in (_TRANSFORMER, _LSTM)
+    for suffix, words, precision in (("", "", "32-true"), ("-bf16", ", bf16", "bf16-mixed"))
+]
 TRAINING_CUDA = [
+    dataclasses.replace(
+        _LSTM,
+        name="lstm-b256",
+        rows=76_800,
+        precision="bf16-mixed",
+        aims={"eager": 3.0, "graphs": 2.0},
+        warm_up=20,
+    ),
+    dataclasses.replace(
+        _TRANSFORMER,
+        name="transformer-b256",
+        rows=76_800,
+        precision="bf16-mixed",
+        aims={"eager": 5.0, "graphs": 1.5},
+        warm_up=20,
+    ),
     dataclasses.replace(_MLP, aims={"eager": 10.0, "graphs": 2.0}, loader=False),
     dataclasses.replace(_TINY, aims={"eager": 20.0, "graphs": 3.0}),
     Workload(
@@ -234,14 +281,24 @@ FEEDING = Workload(
 
 
 def make_arrays(workload: Workload) -> tuple[Any, Any]:
-    """Inputs (rows, ...) float32 and labels (rows,) int64, the same on both sides."""
+    """Inputs (rows, ...) float32 and labels (rows,) int64, the same on both sides.
+
+    Windows are a view of their series, which hotloop gathers from; PyTorch's side copies them.
+    """
     import numpy as np
 
     rng = np.random.default_rng(0)
+    if workload.length:
+        shape = (workload.rows + workload.length - 1, workload.features)
+        series = rng.standard_normal(shape, dtype=np.float32)
+        view = np.lib.stride_tricks.sliding_window_view(series, workload.length, axis=0)
+        return np.moveaxis(view, -1, 1), rng.integers(0, workload.classes, workload.rows)
     x = rng.standard_normal((workload.rows, *workload.shape), dtype=np.float32)
     return x, rng.integers(0, workload.classes, workload.rows)
 
 
 def find(name: str) -> Workload:
     """The workload of that name: what is trained is the same on every device."""
-    return next(w for w in [*TRAINING, *IMAGES, *TRAINING_CUDA, FEEDING] if w.name == name)
+    return next(
+        w for w in [*TRAINING, *IMAGES, *SEQUENCES, *TRAINING_CUDA, FEEDING] if w.name == name
+    )

@@ -119,8 +119,8 @@ _HOW_TO_READ = (
     "broadcast their shapes as NumPy does. Where the result is not an integer or a bool by its "
     "meaning, integers and bools are computed in float32."
 )
-# Its shape and dtype are of a base class.
-_TENSOR = "::: hotloop.Tensor\n    options: {inherited_members: true}\n"
+# A part of what they have is of a base class.
+_INHERITING = ("::: hotloop.Tensor\n", "::: hotloop.DataModule\n")
 _ROOTS = {"hl": "hotloop", "nn": "hotloop.nn"}
 _LINKS = {
     "README.md": "index.md",
@@ -187,7 +187,9 @@ def reference_pages() -> dict[str, str]:
             about = f"{about}\n\n{_HOW_TO_READ}"
             paths = {"The class": ["hotloop.Tensor"], **paths}
         page = _page(title, about, paths)
-        pages[f"api/{name}.md"] = page.replace("::: hotloop.Tensor\n", _TENSOR)
+        for block in _INHERITING:
+            page = page.replace(block, f"{block}    options: {{inherited_members: true}}\n")
+        pages[f"api/{name}.md"] = page
     return pages
 
 

@@ -72,13 +72,23 @@ hl_status hl_infer_index_write(const hl_graph *graph, hl_node *node, hl_type *ou
 
 hl_status hl_infer_batch_gather(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
+    const hl_type *source = hl_node_in_type(graph, node, 0);
     const hl_type *index = hl_node_in_type(graph, node, 1);
-    out_types[0] = *hl_node_in_type(graph, node, 0);
-    HL_TRY(hl_check_rank(&out_types[0], 1, "the source"));
+    int64_t window = node->attrs.batch.window;
+    HL_TRY(hl_check_rank(source, 1, "the source"));
     HL_TRY(hl_check_integer(index, "the index"));
     HL_TRY(hl_check_rank_exactly(index, 1, "the index"));
-    out_types[0].shape.dim[0] = index->shape.dim[0];
-    out_types[0].dtype = node->attrs.dtype.dtype;
+    if (window < 0 || window > source->shape.dim[0])
+        return hl_status_set(HL_ERROR_SHAPE,
+                             "window must be in 0..%lld, the rows of the source, got %lld",
+                             (long long)source->shape.dim[0], (long long)window);
+    int n = 0, rank = source->shape.rank + (window > 0);
+    if (rank > HL_MAX_RANK)
+        return hl_status_set(HL_ERROR_SHAPE, "the result must have at most 8 dims, got %d", rank);
+    hl_shape shape = {rank, {index->shape.dim[0]}};
+    if (window) shape.dim[++n] = window;
+    for (int d = 1; d < source->shape.rank; d++) shape.dim[++n] = source->shape.dim[d];
+    out_types[0] = (hl_type){node->attrs.batch.dtype, shape};
     return hl_check_dtype_attr(out_types[0].dtype);
 }
 

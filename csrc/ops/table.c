@@ -62,7 +62,10 @@ int64_t hl_node_extent(const hl_graph *graph, const hl_node *node)
     if (!index.index) return 0;
     const hl_shape *shape = hl_graph_shape(graph, node->in[index.of]);
     int64_t axis = index.axis == HL_AXIS_ATTR ? hl_node_axes(node).at[0] : index.axis;
-    return axis >= 0 && axis < shape->rank ? shape->dim[axis] : 0;
+    if (axis < 0 || axis >= shape->rank) return 0;
+    const hl_attr_info *window = hl_schema_find(op_table[node->op].schema, "window");
+    int64_t length = window ? hl_attrs_int(&node->attrs, window) : 0;
+    return length > 1 ? shape->dim[axis] - length + 1 : shape->dim[axis];
 }
 
 hl_ints hl_node_axes(const hl_node *node)

@@ -66,19 +66,21 @@ static hl_status fill_field(const hl_plan *plan, int32_t input, const int64_t *r
     const hl_type *to = &hl_graph_value(plan->graph, plan->inputs[input])->type;
     const hl_value *dataset = find_dataset(plan, plan->fed[input]);
     const hl_shape *shape = &dataset->type.shape;
-    int64_t n_row = hl_shape_span(shape, 1, shape->rank);
-    int64_t src_bytes = n_row * (int64_t)hl_dtype_bytes(dataset->type.dtype);
+    int64_t n_row = hl_shape_span(&to->shape, 1, to->shape.rank);
+    int64_t step = hl_shape_span(shape, 1, shape->rank); /* windows are several rows long */
+    int64_t n_rows = shape->dim[0] - (step ? n_row / step - 1 : 0);
+    int64_t src_bytes = step * (int64_t)hl_dtype_bytes(dataset->type.dtype);
     int64_t dst_bytes = n_row * (int64_t)hl_dtype_bytes(to->dtype);
     const char *src = plan->datasets[plan->fed[input]];
     if (!src && hl_shape_numel(shape))
         return hl_status_set(HL_ERROR_CONFIG, "plan: dataset %d must be set before a run, got none",
                              plan->fed[input]);
     for (int64_t i = 0; i < n; i++) {
-        if (rows[i] < 0 || rows[i] >= shape->dim[0])
+        if (rows[i] < 0 || rows[i] >= n_rows)
             return hl_status_set(HL_ERROR_DATA,
                                  "feed: a row of dataset %s must be at least 0 and below %lld, got "
                                  "%lld at position %lld",
-                                 dataset->name ? dataset->name : "?", (long long)shape->dim[0],
+                                 dataset->name ? dataset->name : "?", (long long)n_rows,
                                  (long long)rows[i], (long long)i);
         if (i + ROWS_AHEAD < n)
             __builtin_prefetch((const void *)((uintptr_t)src + (uintptr_t)rows[i + ROWS_AHEAD] *

@@ -18,6 +18,7 @@ typedef struct index_state {
     hl_shape x, index, src;
     int64_t n_index;
     int64_t O, N, I; /* x as (O,N,I), N the indexed axis */
+    int64_t step;    /* elements from a row to the next, of which windows are I elements long */
 } index_state;
 
 static int64_t read_index(const void *index, hl_dtype dtype, int64_t i)
@@ -128,18 +129,18 @@ static void select_rows(const index_state *s, const unsigned char *x, const void
                         int64_t begin, int64_t end, unsigned char *out, bool reports,
                         const hl_launch *launch)
 {
-    size_t row_bytes = (size_t)s->I * s->bytes;
+    size_t row_bytes = (size_t)s->I * s->bytes, step = (size_t)s->step * s->bytes;
     size_t out_bytes = (size_t)s->I * hl_dtype_bytes(s->out_dtype);
     int64_t ahead = row_bytes > LINES_SHORT * HL_ALIGN ? AHEAD_LONG : AHEAD;
     for (int64_t i = begin; i < end; i++) {
         if (i + ahead < end) {
             int64_t next = read_index(index, s->index_dtype, i + ahead);
-            if (next >= 0 && next < s->N) prefetch_row(x + (size_t)next * row_bytes, row_bytes);
+            if (next >= 0 && next < s->N) prefetch_row(x + (size_t)next * step, row_bytes);
         }
         int64_t k = take_index(s, index, i, reports, launch);
         unsigned char *to = out + (size_t)i * out_bytes;
         if (k >= 0) {
-            convert_row(s, to, x + (size_t)k * row_bytes);
+            convert_row(s, to, x + (size_t)k * step);
         } else {
             memset(to, 0, out_bytes);
         }
@@ -405,6 +406,11 @@ static index_state make_index(const hl_graph *graph, const hl_node *node)
     s.O = hl_shape_span(&x->shape, 0, s.axis);
     s.N = x->shape.rank > 0 ? x->shape.dim[s.axis] : 1;
     s.I = hl_shape_span(&x->shape, (int)hl_cpu_min(s.axis + 1, x->shape.rank), x->shape.rank);
+    s.step = s.I;
+    if (node->op == HL_OP_BATCH_GATHER && hl_batch_attrs(node)->window > 0) {
+        s.I *= hl_batch_attrs(node)->window;
+        s.N = hl_node_extent(graph, node);
+    }
     return s;
 }
 

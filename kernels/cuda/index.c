@@ -21,6 +21,7 @@ typedef struct indexed {
     size_t bytes; /* of an element */
     int axis;
     int64_t O, A, I; /* of x */
+    int64_t step;    /* elements from a row to the next, of which windows are I elements long */
     int64_t n;       /* indices */
 } indexed;
 
@@ -28,14 +29,20 @@ static indexed make_indexed(const hl_graph *graph, const hl_node *node)
 {
     const hl_type *x = hl_node_in_type(graph, node, 0), *index = hl_node_in_type(graph, node, 1);
     int axis = node->op == HL_OP_BATCH_GATHER ? 0 : (int)hl_axis_attrs(node)->axis;
-    return (indexed){.dtype = x->dtype,
-                     .index_dtype = index->dtype,
-                     .bytes = hl_dtype_bytes(x->dtype),
-                     .axis = axis,
-                     .O = hl_shape_span(&x->shape, 0, axis),
-                     .A = x->shape.dim[axis],
-                     .I = hl_shape_span(&x->shape, axis + 1, x->shape.rank),
-                     .n = hl_shape_numel(&index->shape)};
+    indexed s = {.dtype = x->dtype,
+                 .index_dtype = index->dtype,
+                 .bytes = hl_dtype_bytes(x->dtype),
+                 .axis = axis,
+                 .O = hl_shape_span(&x->shape, 0, axis),
+                 .A = x->shape.dim[axis],
+                 .I = hl_shape_span(&x->shape, axis + 1, x->shape.rank),
+                 .n = hl_shape_numel(&index->shape)};
+    s.step = s.I;
+    if (node->op == HL_OP_BATCH_GATHER && hl_batch_attrs(node)->window > 0) {
+        s.I *= hl_batch_attrs(node)->window;
+        s.A = hl_node_extent(graph, node);
+    }
+    return s;
 }
 
 /* A kernel's variant: the bytes of its words. */
@@ -150,6 +157,7 @@ static hl_cuda_batch_part make_part(const hl_graph *graph, hl_node_id id, hl_nod
     return (hl_cuda_batch_part){.n_axis = s.A,
                                 .I = s.I,
                                 .n = s.n,
+                                .step = s.step,
                                 .row_bytes = dtype == s.dtype ? s.I * (int64_t)s.bytes : 0,
                                 .src_dtype = (int32_t)s.dtype,
                                 .index_dtype = (int32_t)s.index_dtype,

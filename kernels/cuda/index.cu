@@ -50,10 +50,10 @@ HL_DEVICE int64_t take_index(const index_array &index, int64_t i)
 
 /* ---- reading ---- */
 
-/* x (O,axis.n,I) by index (n) -> out (O,n,I) */
+/* x (O,axis.n,I), whose rows are `step` words apart, by index (n) -> out (O,n,I) */
 template <class W>
 HL_DEVICE void select_rows(const W *x, const index_array &index, W *out, int64_t O, int64_t I,
-                           int64_t n)
+                           int64_t step, int64_t n)
 {
     bool is_short = hl_is_short(O * n * I);
     HL_FOR_GRID(i, O * n * I)
@@ -63,7 +63,7 @@ HL_DEVICE void select_rows(const W *x, const index_array &index, W *out, int64_t
         if (k < 0)
             out[i] = W();
         else
-            out[i] = x[(o * index.n + k) * I + c];
+            out[i] = x[(o * index.n + k) * step + c];
     }
 }
 
@@ -425,7 +425,7 @@ HL_DEVICE void convert_rows(const void *src, const index_array &index, void *out
     HL_FOR_GRID(i, part.n * part.I)
     {
         int64_t c, row = hl_divide(i, part.I, is_short, &c);
-        int64_t k = take_index(index, row), from = k * part.I + c;
+        int64_t k = take_index(index, row), from = k * part.step + c;
         if (k < 0)
             hl_write_any(out, part.out_dtype, i, 0);
         else if (is_narrow) /* images and tables, without double arithmetic */
@@ -444,12 +444,14 @@ template <class W>
 HL_DEVICE void copy_words(const void *src, const index_array &index, void *out,
                           const hl_cuda_batch_part &part)
 {
-    select_rows((const W *)src, index, (W *)out, 1, part.row_bytes / (int64_t)sizeof(W), part.n);
+    int64_t words = part.row_bytes / (int64_t)sizeof(W), step = words * part.step / part.I;
+    select_rows((const W *)src, index, (W *)out, 1, words, step, part.n);
 }
 HL_DEVICE void copy_part(const void *src, const index_array &index, void *out,
                          const hl_cuda_batch_part &part)
 {
-    uint64_t ends = (uintptr_t)src | (uintptr_t)out | (uint64_t)part.row_bytes;
+    int64_t step = part.row_bytes / part.I * part.step; /* in bytes, as rows are copied */
+    uint64_t ends = (uintptr_t)src | (uintptr_t)out | (uint64_t)part.row_bytes | (uint64_t)step;
     if (ends % 16 == 0)
         copy_words<hl_word4>(src, index, out, part);
     else if (ends % 8 == 0)
@@ -503,7 +505,7 @@ HL_CUDA_ENTRY(batch_gather, THREADS, p)
     HL_CUDA_ENTRY_OF(index_select, bytes, THREADS, p)                                              \
     {                                                                                              \
         select_rows((const W *)p.at.x, make_index(p.at.index, p.axis), (W *)p.at.out, p.O, p.I,    \
-                    p.n);                                                                          \
+                    p.I, p.n);                                                                     \
     }                                                                                              \
     HL_CUDA_ENTRY_OF(index_copy, bytes, THREADS, p)                                                \
     {                                                                                              \

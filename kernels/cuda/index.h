@@ -236,6 +236,7 @@ enum { HL_CUDA_BATCH_PARTS = 32, HL_CUDA_BATCH_ARGS = 3 /* array, row numbers, r
 
 typedef struct hl_cuda_batch_part {
     int64_t n_axis, I, n; /* rows there are, elements of a row, rows that are taken */
+    int64_t step;         /* elements from a row to the next: windows overlap */
     int64_t row_bytes;    /* of rows that are taken as they are; 0: they are converted */
     int32_t src_dtype, index_dtype, out_dtype;
     int32_t node_step; /* this part's node minus the launch's, for faults */

@@ -199,10 +199,13 @@ static hl_status launch_batch_gather(const hl_kernel_state *state, void *const *
     axis_view view = make_view(&source->shape, 0);
     bool is_exact = !hl_dtype_is_float(source->dtype) && !hl_dtype_is_float(out->dtype);
     int64_t B = hl_shape_numel(&index->shape), k;
+    int64_t row = hl_shape_span(&out->shape, 1, out->shape.rank);
+    int64_t window = call->attrs.batch.window;
+    int64_t n_rows = window ? view.n_axis - window + 1 : view.n_axis;
     for (int64_t b = 0; b < B; b++) {
-        bool exists = take_index(args[1], index, b, view.n_axis, launch, &k);
-        for (int64_t i = 0; i < view.n_inner; i++) {
-            int64_t to = b * view.n_inner + i, from = k * view.n_inner + i;
+        bool exists = take_index(args[1], index, b, n_rows, launch, &k);
+        for (int64_t i = 0; i < row; i++) {
+            int64_t to = b * row + i, from = k * view.n_inner + i;
             if (!exists)
                 hl_ref_store_int(args[2], out->dtype, to, 0);
             else if (is_exact)

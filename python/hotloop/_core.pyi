@@ -272,9 +272,10 @@ class Feed:
         """
 
 def gather_rows(
-    array: npt.NDArray[Any], rows: npt.NDArray[np.int64], dtype: str, /
+    array: npt.NDArray[Any], rows: npt.NDArray[np.int64], dtype: str, window: int = 0, /
 ) -> npt.NDArray[Any]:
-    """array[rows] as dtype, by the kernel that training uses, without the GIL."""
+    """array[rows] as dtype, by the kernel that training uses, without the GIL; with window, the
+    so many rows from each on."""
 
 @final
 class Plan:

@@ -19,6 +19,7 @@ static const double block_ns = 20000.0;
 typedef struct gather_key {
     hl_dtype src, dst;
     int64_t n_src, n_rows, row; /* src (n_src, row) at index (n_rows) */
+    int64_t window;             /* 0: rows */
 } gather_key;
 
 typedef struct gather_node {
@@ -59,8 +60,9 @@ static hl_status build_graph(gather_node *node)
     hl_type index = {HL_DTYPE_I64, hl_shape_1d(key->n_rows)};
     hl_attrs attrs;
     hl_id in[2], out;
-    hl_attrs_init(HL_SCHEMA_dtype, &attrs);
-    attrs.dtype.dtype = key->dst;
+    hl_attrs_init(HL_SCHEMA_batch, &attrs);
+    attrs.batch.dtype = key->dst;
+    attrs.batch.window = key->window;
     HL_TRY(hl_graph_create(&node->graph));
     HL_TRY(hl_graph_dataset(node->graph, "array", src, &in[0]));
     HL_TRY(hl_graph_input(node->graph, "rows", index, &in[1]));
@@ -83,7 +85,7 @@ static hl_status make_node(hl_device *device, const gather_key *key, gather_node
 static bool is_same_key(const gather_key *a, const gather_key *b)
 {
     return a->src == b->src && a->dst == b->dst && a->n_src == b->n_src && a->n_rows == b->n_rows &&
-           a->row == b->row;
+           a->row == b->row && a->window == b->window;
 }
 
 static hl_status find_node(hl_py_gather *gather, const gather_key *key, gather_node **out_node)
@@ -171,10 +173,10 @@ static hl_status run_gather(hl_py_gather *gather, const gather_key *key, const v
     gather->control.error_code = 0;
     HL_GOTO(launch_node(&run));
     if (gather->control.error_code)
-        HL_GOTO(hl_status_set(HL_ERROR_DATA,
-                              "gather_rows: a row must be in 0..%lld, got %lld at position %lld",
-                              (long long)key->n_src - 1, (long long)gather->control.error_value,
-                              (long long)gather->control.error_row));
+        HL_GOTO(hl_status_set(
+            HL_ERROR_DATA, "gather_rows: a row must be in 0..%lld, got %lld at position %lld",
+            (long long)(key->n_src - (key->window ? key->window : 1)),
+            (long long)gather->control.error_value, (long long)gather->control.error_row));
 cleanup:
     hl_mutex_unlock(&gather->mutex);
     return status;
@@ -223,17 +225,32 @@ static bool check_rows(hl_py_state *state, const hl_py_array *rows)
     return false;
 }
 
-static PyObject *gather(hl_py_state *state, const hl_py_array *array, const hl_py_array *rows,
-                        hl_dtype dtype)
+/* The shape of what is gathered from the array's rows, or from windows of them. */
+static bool make_shape(hl_py_state *state, const hl_shape *from, int64_t n, int64_t window,
+                       hl_shape *out)
 {
-    hl_shape shape = array->shape;
+    *out = (hl_shape){from->rank + (window > 0), {n, window}};
+    if (from->rank == 0 || out->rank > HL_MAX_RANK || window > from->dim[0]) {
+        char got[HL_SHAPE_TEXT];
+        hl_py_fail(state, HL_ERROR_SHAPE,
+                   "array: must have rows, a window's at least and of at most %d dims, got shape "
+                   "%s for a window of %lld",
+                   HL_MAX_RANK, hl_shape_format(from, got), (long long)window);
+        return false;
+    }
+    for (int d = 1; d < from->rank; d++) out->dim[d + (window > 0)] = from->dim[d];
+    return true;
+}
+
+static PyObject *gather(hl_py_state *state, const hl_py_array *array, const hl_py_array *rows,
+                        hl_dtype dtype, int64_t window)
+{
+    const hl_shape *from = &array->shape;
+    hl_shape shape;
     void *dst;
-    if (!check_rows(state, rows)) return NULL;
-    if (shape.rank == 0)
-        return hl_py_fail(state, HL_ERROR_SHAPE, "array: must have rows, got shape ()");
-    gather_key key = {array->dtype, dtype, shape.dim[0], rows->n,
-                      hl_shape_span(&shape, 1, shape.rank)};
-    shape.dim[0] = rows->n;
+    if (!check_rows(state, rows) || !make_shape(state, from, rows->n, window, &shape)) return NULL;
+    gather_key key = {
+        array->dtype, dtype, from->dim[0], rows->n, hl_shape_span(from, 1, from->rank), window};
     PyObject *result = hl_py_array_new(dtype, &shape, &dst);
     if (!result || key.n_rows == 0 || key.row == 0) return result;
     hl_status status = open_gather(state);
@@ -252,13 +269,15 @@ HL_PY_FAST(hl_py_gather_rows)
     hl_py_state *state = hl_py_state_of_module(module);
     hl_py_array array = {.object = NULL}, rows = {.object = NULL};
     hl_dtype dtype;
+    int64_t window = 0;
     PyObject *result = NULL;
-    if (!hl_py_args_count("gather_rows", n_args, 3, 3) ||
-        !hl_py_dtype(state, args[2], "gather_rows", &dtype))
+    if (!hl_py_args_count("gather_rows", n_args, 3, 4) ||
+        !hl_py_dtype(state, args[2], "gather_rows", &dtype) ||
+        (n_args > 3 && !hl_py_int(state, args[3], "window", 0, INT64_MAX, &window)))
         return NULL;
     if (hl_py_array_read(state, args[0], "array", HL_DTYPE_COUNT, &array) &&
         hl_py_array_read(state, args[1], "rows", HL_DTYPE_COUNT, &rows))
-        result = gather(state, &array, &rows, dtype);
+        result = gather(state, &array, &rows, dtype, window);
     hl_py_array_release(&array);
     hl_py_array_release(&rows);
     return result;

@@ -237,8 +237,8 @@ static PyMethodDef functions[] = {
      "check_range($module, array, low, high, /)\n--\n\nIndex of the first integer outside [low, "
      "high), or None."},
     {"gather_rows", HL_PY_METH_FAST(hl_py_gather_rows),
-     "gather_rows($module, array, rows, dtype, /)\n--\n\narray[rows] as dtype, by the kernel that "
-     "training uses, without the GIL."},
+     "gather_rows($module, array, rows, dtype, window=0, /)\n--\n\narray[rows] as dtype, by "
+     "the kernel that training uses, without the GIL; with window, the so many rows from each on."},
     {"predict", HL_PY_METH_KEYWORDS(hl_py_predict),
      "predict($module, device, graph, *, n_slots=1, k=1, fuse=True, chain=True, "
      "compute_dtype='float32', "

@@ -102,6 +102,32 @@ def test_fed_plans_give_the_same(session: _core.Session, dtype: str, n_threads: 
     assert seen[0][0] == (2.0 * data[seen[0][1]].astype(session_float(session))).tolist()
 
 
+@pytest.mark.parametrize("shape", [(10, 3), (10,), (10, 2, 2), (10, 0)], ids=str)
+@pytest.mark.parametrize("fed", [False, True])
+def test_windows_are_fed_like_rows(
+    session: _core.Session, shape: tuple[int, ...], fed: bool
+) -> None:
+    data = np.random.default_rng(0).integers(0, 200, shape).astype(np.uint8)
+    graph = _core.Graph()
+    index = graph.input("rows", "int64", (2,))
+    source = graph.dataset("data", "uint8", shape)
+    graph.output(graph.add("batch_gather", [source, index], dtype="float32", window=4)[0])
+    plan = _core.Plan(session, graph, fed=fed)
+    plan.dataset(0, data)
+    feed = _core.Feed(7 if data.size else 6, 2)
+    plan.feed(feed)
+    feed.seek(0)
+    for first in (0, 2, 4):
+        plan.run()
+        assert (plan.output(0) == [data[i : i + 4] for i in (first, first + 1)]).all()
+    if data.size:
+        wrong = _core.Feed(8, 2)
+        plan.feed(wrong)
+        wrong.seek(0, 3)
+        with pytest.raises(errors.DataError, match=r"must be at least 0 and below 7.*got 7"):
+            plan.run()
+
+
 def test_closing_ends_loaders(session: _core.Session) -> None:
     """In the middle of an epoch, while they fill slots ahead; the feed serves another plan then."""
     data = np.zeros((1000, 3), np.float32)

@@ -22,7 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 OUT, GPUS = ROOT / "build/cuda-tests/release", ROOT / "kernels/cuda/gpus"
-sys.path.insert(0, str(ROOT / "python"))
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests")]
 
 SOME = ("resnet50", "convnext_tiny", "mobilenet_v3_small")
 FUSIONS = (
@@ -126,13 +126,12 @@ def check(description: Path, libraries: dict[str, str], names: list[str]) -> int
 
 
 def main() -> int:
-    from hotloop import models
+    from models.small import CONVOLUTIONAL
 
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("models", nargs="*", default=list(SOME))
     args = parser.parse_args()
-    everything = [name for name in models.__all__ if name != "gpt"]  # it has no convolutions
-    names = everything if args.models == ["all"] else args.models
+    names = list(CONVOLUTIONAL) if args.models == ["all"] else args.models
     cudnn, nvrtc = find_library("cudnn/lib/libcudnn.so.9"), find_library("cu13/lib/libnvrtc.so.*")
     if cudnn is None or nvrtc is None:
         print("skipped: cuDNN or NVRTC is not in this environment (make cuda installs them)")

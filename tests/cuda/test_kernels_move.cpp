@@ -537,37 +537,42 @@ static void test_far_source()
     unmap_sparse(src, bytes);
 }
 
-/* Two parts of one batch: converted rows, and rows as they are, of so many bytes each. */
+/* Two parts of one batch: converted rows, and rows as they are, of so many bytes each; or windows
+ * of so many rows. */
 template <class S, class D>
-static void test_batch(hl_dtype from, hl_dtype to, int64_t bad, int64_t row_bytes)
+static void test_batch(hl_dtype from, hl_dtype to, int64_t bad, int64_t row_bytes,
+                       int64_t window = 1)
 {
-    start_case("batch_gather %d to %d, rows of %lld bytes", (int)from, (int)to,
-               (long long)row_bytes);
-    enum { ROWS = 20, I = 7, B = 33 };
+    start_case("batch_gather %d to %d, %lld rows of %lld bytes", (int)from, (int)to,
+               (long long)window, (long long)row_bytes);
+    enum { ROWS = 20, STEP = 7, B = 33 };
+    int64_t n = ROWS - window + 1, I = STEP * window, taken_bytes = row_bytes * window;
     clear_control();
-    buffer<S> x(ROWS * I);
+    buffer<S> x(ROWS * STEP);
     buffer<D> out(B * I);
-    buffer<uint8_t> whole(ROWS * row_bytes), copies(B * row_bytes);
+    buffer<uint8_t> whole(ROWS * row_bytes), copies(B * taken_bytes);
     buffer<int64_t> index(B);
     for (int64_t i = 0; i < x.n; i++)
         x[i] = (S)(random_below(100) - (std::is_signed<S>::value ? 50 : 0));
     for (int64_t i = 0; i < whole.n; i++) whole[i] = (uint8_t)random_bits();
-    fill_index(index, ROWS, bad);
+    fill_index(index, n, bad);
     hl_cuda_batch_gather_params params = {};
     params.at = {control, FAULT - 1, {x.p, index.p, out.p, whole.p, index.p, copies.p}};
-    params.part[0] = {ROWS, I, B, 0, from, HL_DTYPE_I64, to, 1};
-    params.part[1] = {ROWS, row_bytes, B, row_bytes, HL_DTYPE_U8, HL_DTYPE_I64, HL_DTYPE_U8, 1};
+    params.part[0] = {n, I, B, STEP, 0, from, HL_DTYPE_I64, to, 1};
+    params.part[1] = {n,           taken_bytes,  B,           row_bytes, taken_bytes,
+                      HL_DTYPE_U8, HL_DTYPE_I64, HL_DTYPE_U8, 1};
     params.n_parts = 2;
     run_orders({&out, &copies},
                [&] { launch_grid("hl_cuda_batch_gather", {2, 2, 1}, 64, 0, params); });
-    check_fault(bad, ROWS);
+    check_fault(bad, n);
     for (int64_t i = 0; i < out.n; i++)
         check("element",
-              (double)out[i] == (i / I == bad ? 0.0 : (double)x[index[i / I] * I + i % I]));
+              (double)out[i] == (i / I == bad ? 0.0 : (double)x[index[i / I] * STEP + i % I]));
     for (int64_t i = 0; i < copies.n; i++)
-        check("byte", copies[i] == (i / row_bytes == bad
-                                        ? 0
-                                        : whole[index[i / row_bytes] * row_bytes + i % row_bytes]));
+        check("byte",
+              copies[i] == (i / taken_bytes == bad
+                                ? 0
+                                : whole[index[i / taken_bytes] * row_bytes + i % taken_bytes]));
 }
 
 template <class W> static void test_words()
@@ -617,6 +622,10 @@ static void test_all()
     test_batch<int64_t, int32_t>(HL_DTYPE_I64, HL_DTYPE_I32, -1, 28);
     test_batch<double, float>(HL_DTYPE_F64, HL_DTYPE_F32, 9, 6);
     test_batch<int16_t, double>(HL_DTYPE_I16, HL_DTYPE_F64, -1, 7);
+    /* Windows of a length whose words are wider than a row's. */
+    test_batch<float, float>(HL_DTYPE_F32, HL_DTYPE_F32, -1, 12, 4);
+    test_batch<uint8_t, float>(HL_DTYPE_U8, HL_DTYPE_F32, 4, 16, 3);
+    test_batch<double, float>(HL_DTYPE_F64, HL_DTYPE_F32, -1, 1, 20);
 }
 
 int main()

@@ -345,7 +345,7 @@ def test_values_beyond_float32_are_named() -> None:
 
 
 def test_a_split_is_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    import hotloop.data.module as module
+    import hotloop.data.splits as module
 
     calls = []
     monkeypatch.setattr(module, "check_values", lambda field, rows: calls.append(field.name))

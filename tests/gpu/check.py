@@ -422,7 +422,7 @@ PARTS: dict[str, Callable[[Part], None]] = {
     "first": first,
     "tests": tests,
     "sanitize": sanitize,
-    "bench-small": lambda part: bench(part, ["mlp", "tiny"]),
+    "bench-small": lambda part: bench(part, ["mlp", "tiny", "lstm-b256", "transformer-b256"]),
     "bench-large": lambda part: bench(part, ["large"]),
     "bench-resnet": lambda part: bench(part, ["resnet50-b128"]),
     "bench-convnext": lambda part: bench(part, ["convnext_small-b64"]),

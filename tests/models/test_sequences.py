@@ -1,125 +1,131 @@
-"""Nets of the zoo that are made of attention: they learn in float32 and in bfloat16, and what they
-refuse."""
+"""Models of tables and sequences: sizes, learning, causality, padding, files, mistakes."""
 
-from typing import Any
+import re
+from pathlib import Path
 
 import hotloop as hl
 import numpy as np
 import pytest
-from hotloop import models
-from models.small import SEQUENCES, TOKENS, WORDS, make_model, make_rows
-from train.recipes import quiet
+from hotloop import models, nn
+from models.small import SERIES, TABLES
 
-QUICK = ("bert", "deformable_encoder", "vit_tiny_patch16_224")
-
-
-def separable(name: str, n: int) -> tuple[Any, Any]:
-    """Rows whose class is in their brightness, or in one of their words."""
-    x, y = make_rows(name, n)
-    if name == "bert":
-        x = np.where(x == 7, 8, x)
-        x[np.arange(n), 1 + np.arange(n) % (TOKENS - 1)] = 7 + y
-        return x, y
-    return x * 0.3 + y[:, None, None, None], y
+ALL = [*TABLES, *SERIES]
 
 
-@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
-@pytest.mark.parametrize("name", QUICK)
-def test_they_learn(name: str, precision: str) -> None:
-    hl.manual_seed(0)
-    x, y = separable(name, 48)
-    data = hl.DataModule.from_arrays(x, y, batch_size=16, val=None)
-    rate = {"bert": 2e-3, "deformable_encoder": 3e-4}.get(name, 5e-4)
-    config = quiet(
-        max_epochs=20 if name == "bert" else 4, lr=rate, optimizer="adamw", precision=precision
+def make(name: str, in_features: int = 29, num_classes: int = 3, **options: object) -> nn.Module:
+    return getattr(models, name)(in_features, num_classes, **options)
+
+
+def rows(name: str, n: int, in_features: int = 29, length: int = 20) -> np.ndarray:
+    shape = (n, length, in_features) if name in SERIES else (n, in_features)
+    return np.random.default_rng(0).standard_normal(shape).astype("float32")
+
+
+def logits(output: object) -> np.ndarray:
+    return np.asarray(output[0] if isinstance(output, tuple) else output)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_documented_size(name: str) -> None:
+    found = re.search(
+        r"([\d,]+) parameters of 29 features and 3 classes", getattr(models, name).__doc__
     )
-    losses = hl.train(make_model(name), data, config).history["loss"]
-    assert np.isfinite(losses).all()
-    assert losses[-1] < 0.5 * losses[0]
+    model = make(name)
+    assert sum(p.numel() for p in model.parameters()) == int(found[1].replace(",", ""))
 
 
-@pytest.mark.parametrize("name", [name for name in SEQUENCES if name in QUICK])
-def test_bfloat16_is_no_larger(name: str) -> None:
-    """A step's memory in mixed precision: copies in 16 bits, and nothing in float32 twice."""
-    data = hl.DataModule.from_arrays(*make_rows(name, 8), batch_size=8, val=None)
-    peaks = [
-        hl.plan(make_model(name), data, quiet(precision=precision)).peak_bytes
-        for precision in ("32-true", "bf16-mixed")
-    ]
-    assert peaks[1] < 1.5 * peaks[0]
+@pytest.mark.parametrize("name", ALL)
+def test_other_features_and_classes(name: str) -> None:
+    model = make(name, 5, 7)
+    assert logits(model(rows(name, 4, 5))).shape == (4, 7)
+    if name in SERIES:
+        assert logits(model(rows(name, 4, 5, length=3))).shape == (4, 7)
 
 
-def test_padding_changes_nothing() -> None:
-    """BERT on longer rows with a mask, and on the words alone."""
-    model = make_model("bert")
-    ids, _ = make_rows("bert", 3)
-    longer = ids.copy()
-    longer[:, 8:] = 0
-    mask = (longer > 0).astype(np.int64)
-    np.testing.assert_allclose(model(longer, mask), model(ids[:, :8]), rtol=1e-4, atol=1e-5)
-    other = longer.copy()
-    other[:, 8:] = 3
-    np.testing.assert_allclose(model(longer, mask), model(other, mask), rtol=1e-4, atol=1e-5)
+@pytest.mark.parametrize("name", ALL)
+def test_they_learn(name: str) -> None:
+    """A feature is larger in one of the classes."""
+    x, y = rows(name, 256, 6), np.arange(256) % 2
+    x[..., 0] += 2.5 * y.reshape(-1, *(1,) * (x.ndim - 2))
+    data = hl.DataModule.from_arrays(x, y, val=0.25, batch_size=32)
+    config = hl.TrainingConfig(max_epochs=12, lr=2e-3, precision="32-true", seed=0)
+    result = hl.train(make(name, 6, 2), data, config)
+    assert max(result.history["val_accuracy"]) > 0.8
 
 
-def test_a_tokenizers_dict_trains() -> None:
-    x, y = separable("bert", 48)
-    x[:, 10:] = 0
-    parts = {"input_ids": x, "attention_mask": x > 0, "token_type_ids": np.zeros_like(x)}
-    data = hl.DataModule.from_arrays(parts, y, batch_size=16, val=None)
-    losses = hl.train(make_model("bert"), data, quiet(max_epochs=8, lr=2e-3)).history["loss"]
-    assert losses[-1] < 0.9 * losses[0]
+@pytest.mark.parametrize("name", ALL)
+def test_weights_of_a_file(name: str, tmp_path: Path) -> None:
+    model, path = make(name), tmp_path / "a.safetensors"
+    hl.save(model, path)
+    again = make(name, weights=path)
+    for key, value in model.state_dict().items():
+        np.testing.assert_array_equal(again.state_dict()[key], value, key)
+    other = make(name, 29, 5, weights=path, replace_head=True)
+    assert logits(other(rows(name, 2))).shape == (2, 5)
+    with pytest.raises(ValueError, match="replace_head=True keeps the head"):
+        make(name, 29, 5, weights=path)
 
 
-def test_the_row_of_padding_stays_zero() -> None:
-    model = make_model("bert")
-    x, y = make_rows("bert", 16)
-    x[:, 5:] = 0
-    assert not model.bert.embeddings.word_embeddings.weight.numpy()[0].any()
-    hl.train(model, hl.DataModule.from_arrays(x, y, batch_size=8, val=None), quiet(max_epochs=1))
-    table = model.bert.embeddings.word_embeddings.weight.numpy()
-    assert not table[0].any()
-    assert table[1:].any(1).all()
+@pytest.mark.parametrize("name", ALL)
+def test_wrong_features(name: str) -> None:
+    with pytest.raises(hl.ShapeError, match=r"29|30"):
+        make(name).eval()(rows(name, 2, 30))
 
 
-def test_the_frozen_part_of_the_encoder_is_not_trained() -> None:
-    model = make_model("deformable_encoder")
-    before = {k: v.copy() for k, v in model.state_dict().items()}
-    data = hl.DataModule.from_arrays(*make_rows("deformable_encoder", 8), batch_size=4, val=None)
-    hl.train(model, data, quiet(max_epochs=1, lr=1e-3))
-    after = model.state_dict()
-    body = "encoder.backbone.0.body."
-    changed = {k for k, v in after.items() if not np.array_equal(v, before[k])}
-    assert not {k for k in changed if k.startswith((f"{body}conv1", f"{body}layer1"))}
-    assert not {k for k in changed if ".bn" in k}
-    for part in ("layer2.0.conv1.weight", "layer4.2.conv3.weight"):
-        assert body + part in changed
-    assert "encoder.transformer.level_embed" in changed
-    assert "encoder.transformer.encoder.layers.0.self_attn.sampling_offsets.weight" in changed
+def test_gate_and_ensemble() -> None:
+    for widths in ((256, 128, 64, 32), (512, 256, 128), (128, 64)):
+        model = models.gated_mlp(29, 3, widths)
+        assert [m.out_features for m in model.gate if isinstance(m, nn.Linear)] == [
+            widths[-1] // 2, widths[-1],
+        ]  # fmt: skip
+    assert sum(p.numel() for p in models.mlp(7, 3, ()).parameters()) == 24
+    assert models.mlp(20 * 6, 3)(rows("tcn", 4, 6)).shape == (4, 3)
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: models.vit_tiny_patch16_224(img_size=50), "multiple of 16, got 50"),
-        (lambda: models.bert(hidden_size=30, num_attention_heads=4), "multiple of num_attention"),
-        (lambda: models.bert(hidden_act="swish"), "hidden_act must be one of gelu, .*got 'swish'"),
-        (lambda: models.bert(hidden_size=-1), "hidden_size must"),
-        (lambda: models.bert(replace_head=True), "goes with num_labels="),
-        (lambda: models.bert(pad_token_id=90000), "padding_idx"),
-        (lambda: models.deformable_encoder("vgg"), "backbone must be one of resnet50, resnet101"),
-        (lambda: models.deformable_encoder(hidden_dim=40), "hidden_dim must be a multiple of 32"),
-        (lambda: models.deformable_encoder(num_feature_levels=9), "must lie in 3 ... 8, got 9"),
-        (lambda: make_model("vit_tiny_patch16_224")(np.ones((1, 3, 64, 64), "f")), "img_size= of"),
-        (lambda: make_model("bert")(np.ones((1, 40), int)), "max_position_embeddings="),
-        (lambda: make_model("bert")(np.full((1, 4), WORDS)), f"{WORDS}"),
-        (lambda: make_model("bert")(np.ones(4, int)), r"must be \(N, tokens\), got \(4,\)"),
-        (
-            lambda: make_model("bert")(np.ones((2, 4), int), np.ones((2, 3), int)),
-            r"attention_mask must have input_ids' shape \(2, 4\), got \(2, 3\)",
-        ),
-    ],
-)
-def test_what_they_refuse(make: Any, words: str) -> None:
-    with pytest.raises((ValueError, IndexError), match=words):
-        make()
+def test_tcn_sees_no_later_row_and_as_many_as_it_says() -> None:
+    model = models.tcn(3, 2).eval()
+    network = nn.Sequential(model.network).eval()
+    x = rows("tcn", 1, 3, length=70).transpose(0, 2, 1)
+    plain = np.asarray(network(x))
+    for at, kept in ((69, 69), (40, 40)):
+        changed = x.copy()
+        changed[:, :, at] += 1.0
+        got = np.asarray(network(changed))
+        np.testing.assert_array_equal(got[:, :, :kept], plain[:, :, :kept])
+        assert not np.array_equal(got[:, :, at], plain[:, :, at])
+    last = []
+    for at in range(70):
+        changed = x.copy()
+        changed[:, :, at] += 3.0
+        last.append(not np.array_equal(np.asarray(network(changed))[:, :, -1], plain[:, :, -1]))
+    assert last.index(True) >= 70 - 61
+    assert all(last[-5:])
+
+
+def test_padding_is_not_seen() -> None:
+    """A padded batch has the logits, loss and gradients of its rows alone."""
+    model = models.transformer_classifier(5, 3, dropout=0.0, input_dropout=0.0).eval()
+    lengths = [7, 12, 1, 9]
+    x = rows("transformer_classifier", 4, 5, length=12)
+    hidden = np.arange(12) >= np.array(lengths)[:, None]
+    padded = np.where(hidden[..., None], 100.0, x).astype(np.float32)
+    got = np.asarray(model(padded, hidden))
+    for i, length in enumerate(lengths):
+        alone = np.asarray(model(x[i : i + 1, :length]))
+        np.testing.assert_allclose(got[i : i + 1], alone, atol=2e-5)
+
+
+def test_padding_trains_to_the_same_loss() -> None:
+    lengths = np.arange(64) % 11 + 2
+    x = rows("transformer_classifier", 64, 5, length=12)
+    hidden = np.arange(12) >= lengths[:, None]
+    y = np.arange(64) % 3
+    losses = []
+    for filler in (0.0, 50.0):
+        padded = np.where(hidden[..., None], filler, x).astype(np.float32)
+        data = hl.DataModule.from_arrays((padded, hidden), y, val=0, batch_size=16)
+        hl.manual_seed(1)
+        model = models.transformer_classifier(5, 3, 32, 4, 2, 64, dropout=0.0, input_dropout=0.0)
+        config = hl.TrainingConfig(max_epochs=3, lr=1e-3, precision="64-true", seed=0)
+        losses.append(hl.train(model, data, config).history["loss"])
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-9)

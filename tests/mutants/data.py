@@ -4,14 +4,17 @@ from mutants.mutant import Mutant, python
 
 _DATA = "python/hotloop/data/"
 _MODULE, _PARTITION = _DATA + "module.py", _DATA + "partition.py"
+_SPLITS, _BATCHING = _DATA + "splits.py", _DATA + "batching.py"
+_WINDOWS, _SPLIT = _DATA + "windows.py", _DATA + "split.py"
 _TESTS = "tests/data/test_datamodule.py::"
+_OF_WINDOWS = "tests/data/test_windows.py::"
 
 MUTANTS = [
     Mutant(
         "order-does-not-depend-on-the-seed",
-        _MODULE,
-        "seed=self._seed,\n                    first=first,",
-        "seed=0,\n                    first=first,",
+        _SPLITS,
+        "seed=self._seed,\n            n_slots",
+        "seed=0,\n            n_slots",
         python(_TESTS + "test_the_order_is_a_function_of_seed_and_epoch"),
     ),
     Mutant(
@@ -37,7 +40,7 @@ MUTANTS = [
     ),
     Mutant(
         "weights-of-all-rows-are-looked-at",
-        _MODULE,
+        _SPLITS,
         "check_weights(field, split.rows, name)",
         "check_weights(field, None, name)",
         python(_TESTS + "test_weights_of_a_split_are_those_of_its_rows"),
@@ -51,14 +54,14 @@ MUTANTS = [
     ),
     Mutant(
         "classes-of-the-model-are-not-counted",
-        _MODULE,
+        _SPLITS,
         "self._targets[target], classes=listed, n_classes=len(listed)",
         "self._targets[target], classes=listed",
         python(_TESTS + "test_classes_of_a_model_renumber_the_ids"),
     ),
     Mutant(
         "classes-are-counted-in-all-rows",
-        _MODULE,
+        _SPLITS,
         'blocks(field, rows, "counting the classes of")',
         'blocks(field, None, "counting the classes of")',
         python(_TESTS + "test_as_text"),
@@ -86,7 +89,7 @@ MUTANTS = [
     ),
     Mutant(
         "tail-of-one-row-adds-a-batch",
-        _MODULE,
+        _BATCHING,
         "merged = [(size, count - 1), (size + 1, 1)]",
         "merged = [(size, count), (size + 1, 1)]",
         python(_TESTS + "test_how_an_epoch_is_cut"),
@@ -97,5 +100,40 @@ MUTANTS = [
         "sorted(value, key=int)",
         "sorted(value)",
         python(_TESTS + "test_dict_and_tuple_inputs_keep_their_structure"),
+    ),
+    Mutant(
+        "a-window-reaches-into-the-next-split",
+        _WINDOWS,
+        "pieces[first] == pieces[first + reach]",
+        "pieces[first] == pieces[first]",
+        python(_OF_WINDOWS + "test_no_window_crosses_a_boundary"),
+    ),
+    Mutant(
+        "a-target-is-that-of-the-last-row",
+        _WINDOWS,
+        "_read_target(goal, n)[reach:]",
+        "_read_target(goal, n)[length - 1 : n - horizon]",
+        python(_OF_WINDOWS + "test_batches_are_windows_and_the_target_ahead"),
+    ),
+    Mutant(
+        "windows-are-scaled-by-all-rows",
+        _SPLIT,
+        "is_used = np.zeros(len(series), np.bool_)",
+        "is_used = np.ones(len(series), np.bool_)",
+        python(_OF_WINDOWS + "test_normalized_by_the_training_rows_alone"),
+    ),
+    Mutant(
+        "windows-are-copied",
+        _DATA + "arrays.py",
+        "    if window:\n",
+        "    if window < 0:\n",
+        python(_OF_WINDOWS + "test_views_that_arrays_are_given_as"),
+    ),
+    Mutant(
+        "a-fed-window-begins-windows-apart",
+        "csrc/plan/dataset.c",
+        "src_bytes = step * (int64_t)",
+        "src_bytes = n_row * (int64_t)",
+        python("tests/api/test_core_plan.py::test_windows_are_fed_like_rows"),
     ),
 ]

@@ -3,7 +3,7 @@
 from mutants.mutant import Mutant, c, host, python
 
 _MODELS = "python/hotloop/models/"
-_CASES = "tests/models/test_sequences.py::"
+_CASES = "tests/models/test_transformers.py::"
 
 MUTANTS = [
     Mutant(

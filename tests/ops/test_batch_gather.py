@@ -11,11 +11,13 @@ NAMES = [name for name, case in CASES.items() if case.op == "batch_gather"]
 DEVICES = [("ref", None), *FAST]
 
 
-def gather(session: _core.Session, source: np.ndarray, rows: np.ndarray, dtype: str) -> np.ndarray:
+def gather(
+    session: _core.Session, source: np.ndarray, rows: np.ndarray, dtype: str, window: int = 0
+) -> np.ndarray:
     graph = _core.Graph()
     index = graph.input("rows", "int64", rows.shape)
     data = graph.dataset("x", str(source.dtype), source.shape)
-    graph.output(graph.add("batch_gather", [data, index], dtype=dtype)[0])
+    graph.output(graph.add("batch_gather", [data, index], dtype=dtype, window=window)[0])
     plan = _core.Plan(session, graph)
     plan.dataset(0, source)
     plan.input(0, rows)
@@ -50,6 +52,46 @@ def test_every_type_and_width(dtype: str, shape: tuple[int, ...]) -> None:
             np.testing.assert_array_equal(got, source[rows].astype(to))
         np.testing.assert_array_equal(_core.gather_rows(source, rows, to), source[rows].astype(to))
     np.testing.assert_array_equal(source, kept)
+
+
+@pytest.mark.parametrize("window", [1, 2, 5, 17])
+@pytest.mark.parametrize("shape", [(17,), (17, 1), (17, 33), (17, 3, 5), (17, 0)], ids=str)
+def test_windows(shape: tuple[int, ...], window: int) -> None:
+    rng = np.random.default_rng(4)
+    source = rng.normal(size=shape).astype(np.float32)
+    rows = rng.integers(0, 18 - window, 65)
+    for kept, to in ((source, "float32"), ((source * 50).astype(np.uint8), "float32")):
+        wanted = np.stack([kept[row : row + window] for row in rows]).astype(to)
+        for backend, isa in DEVICES:
+            got = gather(open_session(backend, isa), kept, rows, to, window)
+            np.testing.assert_array_equal(got, wanted)
+        np.testing.assert_array_equal(_core.gather_rows(kept, rows, to, window), wanted)
+
+
+@pytest.mark.parametrize("bad", [-1, 13])
+def test_window_out_of_range(bad: int) -> None:
+    source = np.zeros((17, 3), np.float32)
+    for backend, isa in DEVICES:
+        with pytest.raises(hl.DataError, match=f"batch_gather.*below 13, got {bad} at position 1"):
+            gather(open_session(backend, isa), source, np.array([12, bad]), "float32", 5)
+    with pytest.raises(hl.DataError, match=rf"a row must be in 0\.\.12, got {bad}"):
+        _core.gather_rows(source, np.array([12, bad]), "float32", 5)
+
+
+def test_window_that_does_not_fit() -> None:
+    source = np.zeros((17, 3), np.float32)
+    for window in (-1, 18, 2**62):
+        with pytest.raises(
+            hl.ShapeError, match=rf"batch_gather of .*: window must be in 0\.\.17.*{window}"
+        ):
+            gather(open_session("cpu"), source, np.array([0]), "float32", window)
+    with pytest.raises(hl.ShapeError, match=r"got shape .* for a window of 18"):
+        _core.gather_rows(source, np.array([0]), "float32", 18)
+    deep = np.zeros((2,) * 8, np.float32)
+    with pytest.raises(hl.ShapeError, match="at most 8 dims, got 9"):
+        gather(open_session("cpu"), deep, np.array([0]), "float32", 1)
+    with pytest.raises(hl.ShapeError, match="of at most 8 dims"):
+        _core.gather_rows(deep, np.array([0]), "float32", 1)
 
 
 @pytest.mark.parametrize("bad", [-1, 17])

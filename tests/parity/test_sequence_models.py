@@ -1,7 +1,6 @@
-"""Vision transformers, BERT and the deformable encoder against their twins: names, logits from the
-same weights, one training step's gradients; deformable attention against its composition."""
+"""Models of tables and sequences against the same in torch: names, logits, loss's gradients."""
 
-from pathlib import Path
+import itertools
 from typing import Any
 
 import numpy as np
@@ -10,236 +9,196 @@ from needs import take_library
 
 torch = take_library("torch")
 
-import hotloop as hl  # noqa: E402
-from hotloop import models, nn  # noqa: E402
-from hotloop.nn import functional as F  # noqa: E402
-from parity import sequence_zoo as twins  # noqa: E402
+from hotloop import models  # noqa: E402
 from parity import zoo  # noqa: E402
-from parity.twins import check_twins, copy_weights, shake  # noqa: E402
+from parity.twins import check_twins  # noqa: E402
+
+tnn = torch.nn
 
 
-def load(model: nn.Module, twin: Any) -> None:
-    """The same values into both, by the same names in the same order."""
+def pairs(widths: tuple[int, ...]) -> list[tuple[int, int]]:
+    return list(itertools.pairwise(widths))
+
+
+class MLP(tnn.Module):
+    def __init__(self, *widths: int) -> None:
+        super().__init__()
+        layers = [(tnn.Linear(a, b), tnn.ReLU()) for a, b in pairs(widths)]
+        self.body = tnn.Sequential(*(layer for both in layers for layer in both))
+        self.head = tnn.Linear(widths[-1], 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.body(x))
+
+
+class GatedMLP(tnn.Module):
+    def __init__(self, *widths: int) -> None:
+        super().__init__()
+        self.norm = tnn.BatchNorm1d(widths[0])
+        blocks = [
+            (tnn.Linear(a, b), tnn.BatchNorm1d(b), tnn.ReLU(), tnn.Dropout(0.0))
+            for a, b in pairs(widths)
+        ]
+        self.body = tnn.Sequential(*(layer for block in blocks for layer in block))
+        n = widths[-1]
+        self.gate = tnn.Sequential(
+            tnn.Linear(n, n // 2), tnn.ReLU(), tnn.Linear(n // 2, n), tnn.Sigmoid()
+        )
+        self.head = tnn.Linear(n, 3)
+
+    def forward(self, x: Any) -> Any:
+        h = self.body(self.norm(x))
+        return self.head(self.gate(h) * h)
+
+
+class Transformer(tnn.Module):
+    def __init__(self, d: int = 128, heads: int = 8, layers: int = 3, wide: int = 512) -> None:
+        super().__init__()
+        self.embedding = tnn.Sequential(tnn.Linear(29, d), tnn.LayerNorm(d), tnn.Dropout(0.0))
+        layer = tnn.TransformerEncoderLayer(
+            d, heads, wide, 0.0, "gelu", batch_first=True, norm_first=True
+        )
+        self.encoder = tnn.TransformerEncoder(
+            layer, layers, tnn.LayerNorm(d), enable_nested_tensor=False
+        )
+        self.head = tnn.Sequential(
+            tnn.LayerNorm(d), tnn.Dropout(0.0), tnn.Linear(d, d // 2), tnn.GELU(),
+            tnn.LayerNorm(d // 2), tnn.Dropout(0.0), tnn.Linear(d // 2, 3),
+        )  # fmt: skip
+
+    def forward(self, x: Any) -> Any:
+        x = self.embedding(x)
+        place = torch.arange(x.shape[1])[:, None]
+        rate = 10_000.0 ** (torch.arange(0, x.shape[2], 2) / x.shape[2])
+        table = torch.zeros(x.shape[1:], dtype=x.dtype)
+        table[:, 0::2] = torch.sin(place / rate)
+        table[:, 1::2] = torch.cos(place / rate)
+        return self.head(self.encoder(x + table).mean(1))
+
+
+class Block(tnn.Module):
+    def __init__(self, a: int, b: int, kernel: int, dilation: int) -> None:
+        super().__init__()
+        from torch.nn.utils import weight_norm
+
+        pad = (kernel - 1) * dilation
+        self.pad = pad
+        self.conv1 = weight_norm(tnn.Conv1d(a, b, kernel, padding=pad, dilation=dilation))
+        self.conv2 = weight_norm(tnn.Conv1d(b, b, kernel, padding=pad, dilation=dilation))
+        self.downsample = tnn.Conv1d(a, b, 1) if a != b else None
+
+    def forward(self, x: Any) -> Any:
+        y = torch.relu(self.conv1(x)[:, :, : -self.pad])
+        y = torch.relu(self.conv2(y)[:, :, : -self.pad])
+        return torch.relu(y + (x if self.downsample is None else self.downsample(x)))
+
+
+class TCN(tnn.Module):
+    def __init__(self, *widths: int, kernel: int = 3) -> None:
+        super().__init__()
+        self.network = tnn.Sequential(
+            *(Block(a, b, kernel, 2**i) for i, (a, b) in enumerate(pairs(widths)))
+        )
+        self.linear = tnn.Linear(widths[-1], 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.linear(self.network(x.transpose(1, 2))[:, :, -1])
+
+
+class Recurrent(tnn.Module):
+    def __init__(
+        self, kind: Any, n: int = 128, layers: int = 2, bidirectional: bool = True
+    ) -> None:
+        super().__init__()
+        wide = 2 * n if bidirectional else n
+        self.input_norm = tnn.LayerNorm(29)
+        self.rnn = kind(29, n, layers, batch_first=True, bidirectional=bidirectional)
+        self.output_norm = tnn.LayerNorm(wide)
+        self.attention = tnn.Sequential(
+            tnn.Linear(wide, n), tnn.Tanh(), tnn.Dropout(0.0), tnn.Linear(n, 1)
+        )
+        self.head = tnn.Sequential(
+            tnn.LayerNorm(wide), tnn.Dropout(0.0), tnn.Linear(wide, n), tnn.ReLU(),
+            tnn.LayerNorm(n), tnn.Dropout(0.0), tnn.Linear(n, 3),
+        )  # fmt: skip
+
+    def forward(self, x: Any) -> Any:
+        h = self.output_norm(self.rnn(self.input_norm(x))[0])
+        weights = torch.softmax(self.attention(h)[..., 0], -1)
+        return self.head(torch.einsum("nt,ntc->nc", weights, h)), weights
+
+
+# Model, its twin, the shape of a sample; dropout is off, which no two libraries draw alike.
+OFF: dict[str, Any] = {"dropout": 0.0}
+CASES = {
+    "mlp": (lambda: models.mlp(29, 3), lambda: MLP(29, 128, 64), (29,)),
+    "gated_mlp": (
+        lambda: models.gated_mlp(29, 3, **OFF), lambda: GatedMLP(29, 128, 96, 64, 32), (29,),
+    ),
+    "gated_mlp, wide": (
+        lambda: models.gated_mlp(29, 3, (40, 20), **OFF), lambda: GatedMLP(29, 40, 20), (29,),
+    ),
+    "transformer_classifier": (
+        lambda: models.transformer_classifier(29, 3, input_dropout=0.0, **OFF), Transformer,
+        (20, 29),
+    ),
+    "transformer_classifier, narrow": (
+        lambda: models.transformer_classifier(29, 3, 24, 2, 1, 40, input_dropout=0.0, **OFF),
+        lambda: Transformer(24, 2, 1, 40), (7, 29),
+    ),
+    "tcn": (lambda: models.tcn(29, 3, **OFF), lambda: TCN(29, 64, 64, 64, 64), (20, 29)),
+    "tcn, others": (
+        lambda: models.tcn(29, 3, (29, 16), 2, **OFF), lambda: TCN(29, 29, 16, kernel=2), (5, 29),
+    ),
+    "lstm_classifier": (
+        lambda: models.lstm_classifier(29, 3, attention_dropout=0.0, **OFF),
+        lambda: Recurrent(tnn.LSTM), (20, 29),
+    ),
+    "lstm_classifier, one way": (
+        lambda: models.lstm_classifier(29, 3, 16, 1, False, attention_dropout=0.0, **OFF),
+        lambda: Recurrent(tnn.LSTM, 16, 1, False), (5, 29),
+    ),
+    "gru_classifier": (
+        lambda: models.gru_classifier(29, 3, 24, attention_dropout=0.0, **OFF),
+        lambda: Recurrent(tnn.GRU, 24), (7, 29),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm")
+@pytest.mark.parametrize("name", CASES)
+def test_logits(name: str) -> None:
+    """In evaluation, from the twin's weights."""
+    make, make_twin, shape = CASES[name]
+    model, twin = make().eval(), make_twin().eval()
     state = zoo.random_state(twin)
-    assert list(model.state_dict()) == list(state)
+    for key in state:  # a length is positive
+        if key.endswith("weight_g"):
+            state[key] = np.abs(state[key]) + np.float32(0.5)
+    assert set(model.state_dict()) == set(state)
     twin.load_state_dict({k: torch.from_numpy(v) for k, v in state.items()})
     model.load_state_dict(state)
-
-
-def check_logits(got: Any, want: Any) -> None:
-    want = want.numpy()
-    scale = abs(want).max()
-    assert scale > 1e-2
-    np.testing.assert_allclose(got, want, rtol=0, atol=2e-5 * scale)
-
-
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [("tiny", {}), ("small", {"img_size": 64}), ("base", {"img_size": 48, "num_classes": 7})],
-)
-def test_vit(name: str, options: dict[str, int]) -> None:
-    model = getattr(models, f"vit_{name}_patch16_224")(**options)
-    twin = twins.make_vit(name, **options).eval()
-    load(model, twin)
-    side = options.get("img_size", 224)
-    x = np.random.default_rng(1).standard_normal((2, 3, side, side)).astype("float32")
+    x = np.random.default_rng(1).standard_normal((4, *shape)).astype("float32")
     with torch.no_grad():
-        check_logits(model(x), twin(torch.from_numpy(x)))
+        outputs = twin(torch.from_numpy(x))
+    got = model(x)
+    if not isinstance(outputs, tuple):
+        outputs, got = (outputs,), (got,)
+    for want, ours in zip(outputs, got, strict=True):
+        scale = abs(want).max().item()
+        assert scale > 1e-2
+        np.testing.assert_allclose(np.asarray(ours), want.numpy(), rtol=0, atol=2e-5 * scale)
 
 
-def tokens(n: int, rows: int, words: int) -> tuple[Any, Any, Any]:
-    """Ids, of which some at the end are padding, the mask, and parts."""
-    rng = np.random.default_rng(1)
-    ids = rng.integers(1, words, (n, rows))
-    mask = np.arange(rows) < rng.integers(rows // 2, rows + 1, (n, 1))
-    parts = (np.arange(rows) > rows // 3) & mask
-    return ids * mask, mask.astype(np.int64), parts.astype(np.int64)
-
-
-@pytest.mark.parametrize("sizes", [(97, 48, 3, 4, 80), (300, 768, 2, 12, 3072)], ids=str)
-def test_bert(sizes: tuple[int, ...]) -> None:
-    model, twin = models.bert(*sizes), twins.Bert(*sizes).eval()
-    load(model, twin)
-    given = tokens(3, 11, sizes[0])
-    with torch.no_grad():
-        last, summary = twin(*(torch.from_numpy(x) for x in given))
-    made = model(*given)
-    check_logits(made["last_hidden_state"], last)
-    check_logits(made["pooler_output"], summary)
-    ids, mask, parts = given
-    by_name = model({"input_ids": ids, "attention_mask": mask, "token_type_ids": parts})
-    np.testing.assert_array_equal(by_name["pooler_output"], made["pooler_output"])
-    plain, ones = model(ids), np.ones_like(ids)
-    with torch.no_grad():
-        arguments = (torch.from_numpy(x) for x in (ids, ones, np.zeros_like(ids)))
-        check_logits(plain["last_hidden_state"], twin(*arguments)[0])
-
-
-def test_bert_of_a_file(tmp_path: Path) -> None:
-    """Names of old versions, of pretraining, of a head."""
-    sizes = (97, 48, 2, 4, 80)
-    twin = twins.Bert(*sizes)
-    state = zoo.random_state(twin)
-    old = {
-        "bert."
-        + k.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
-            "LayerNorm.bias", "LayerNorm.beta"
-        ): torch.from_numpy(v)
-        for k, v in state.items()
-    }
-    old["bert.embeddings.position_ids"] = torch.arange(512)[None]
-    old["cls.predictions.bias"] = torch.zeros(97)
-    torch.save(old, tmp_path / "a.bin")
-    model = models.bert(*sizes, weights=tmp_path / "a.bin", strip_prefix="bert.")
-    for key, value in model.state_dict().items():
-        np.testing.assert_array_equal(value, state[key], key)
-    classes = models.bert(*sizes, num_labels=3, weights=tmp_path / "a.bin", replace_head=True)
-    for key, value in classes.state_dict().items():
-        if not key.startswith("classifier."):
-            np.testing.assert_array_equal(value, state[key.removeprefix("bert.")], key)
-    assert classes(*tokens(2, 7, 97)).shape == (2, 3)
-    with pytest.raises(ValueError, match="replace_head=True keeps the head of classifier new"):
-        models.bert(*sizes, num_labels=3, weights=tmp_path / "a.bin")
-    with pytest.raises(ValueError, match="goes with num_labels="):
-        models.bert(*sizes, weights=tmp_path / "a.bin", replace_head=True)
-
-
-def test_deformable_encoder(tmp_path: Path) -> None:
-    model, twin = models.deformable_encoder(), twins.DeformableEncoder().eval()
-    load(model, twin)
-    x = np.random.default_rng(1).standard_normal((2, 3, 64, 96)).astype("float32")
-    with torch.no_grad():
-        check_logits(model(x), twin(torch.from_numpy(x)))
-    others = {"transformer.decoder.layers.0.norm1.weight": torch.ones(3), "class_embed.0.bias":
-              torch.ones(2), "query_embed.weight": torch.ones(4)}  # fmt: skip
-    torch.save({"model": {**twin.state_dict(), **others}}, tmp_path / "a.pth")
-    again = models.deformable_encoder(weights=tmp_path / "a.pth")
-    np.testing.assert_array_equal(again(x), model(x))
-
-
-# ---------------------------------------------------------------------------- gradients
-
-
-def test_a_step_of_vit() -> None:
-    model, twin = (
-        models.vit_tiny_patch16_224(5, img_size=32),
-        twins.make_vit("tiny", num_classes=5, img_size=32),
-    )
-    load(model, twin)
-    x = np.random.default_rng(1).standard_normal((2, 3, 32, 32))
-    check_twins(model, model, twin, twin, [x], training=True, rtol=1e-7)
-
-
-def test_a_step_of_bert() -> None:
-    sizes = (97, 48, 2, 4, 80)
-    model = models.bert(*sizes, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    twin = twins.Bert(*sizes)
-    load(model, twin)
-
-    def call(*given: Any) -> Any:
-        made = model(*given)
-        return made["last_hidden_state"], made["pooler_output"]
-
-    check_twins(call, model, twin, twin, list(tokens(3, 11, 97)), training=True, rtol=1e-7)
-
-
-def test_a_step_of_the_deformable_encoder() -> None:
-    """Places are of float32 in both, each rounded in its own way."""
-    model = models.deformable_encoder(
-        hidden_dim=64, enc_layers=2, dim_feedforward=96, dropout=0.0, train_backbone=False
-    )
-    twin = twins.DeformableEncoder(64, 96, 2)
-    load(model, twin)
-    x = np.random.default_rng(1).standard_normal((1, 3, 32, 48))
-    check_twins(model, model, twin, twin, [x], training=True, rtol=1e-5)
-
-
-SHAPES = ((5, 7), (3, 2), (1, 4))
-N_PIXELS = sum(h * w for h, w in SHAPES)
-
-
-def places(*shape: int) -> Any:
-    return np.random.default_rng(3).uniform(-0.2, 1.2, shape)
-
-
-def test_deformable_attention_is_its_composition() -> None:
-    rng = np.random.default_rng(2)
-    value = rng.standard_normal((2, N_PIXELS, 3, 6))
-    at, weights = places(2, 9, 3, 3, 4, 2), rng.standard_normal((2, 9, 3, 3, 4))
-    check_twins(
-        lambda v, p, w: F.multi_scale_deformable_attention(v, SHAPES, p, w), None,
-        lambda v, p, w: twins.deformable_core(v, SHAPES, p, w), None,
-        [value, at, weights],
-    )  # fmt: skip
-
-
-def test_deformable_attention_is_that_of_grid_sample() -> None:
-    """hotloop's own composition, beside the op."""
-    rng = np.random.default_rng(2)
-    value = rng.standard_normal((2, N_PIXELS, 3, 6)).astype("float32")
-    at = places(2, 9, 3, 3, 4, 2).astype("float32")
-    weights = rng.standard_normal((2, 9, 3, 3, 4)).astype("float32")
-    total, begin = 0.0, 0
-    for i, (h, w) in enumerate(SHAPES):
-        image = value[:, begin : begin + h * w].transpose(0, 2, 3, 1).reshape(6, 6, h, w)
-        grid = 2 * at[:, :, :, i].transpose(0, 2, 1, 3, 4).reshape(6, 9, 4, 2) - 1
-        taken = np.asarray(F.grid_sample(image, grid)).reshape(2, 3, 6, 9, 4)
-        total = total + np.einsum("nmdqp,nqmp->nqmd", taken, weights[:, :, :, i])
-        begin += h * w
-    got = F.multi_scale_deformable_attention(value, SHAPES, at, weights)
-    np.testing.assert_allclose(got, np.reshape(total, (2, 9, 18)), rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("has_sizes", [False, True])
-@pytest.mark.parametrize("has_mask", [False, True])
-def test_deformable_attention_layer(has_sizes: bool, has_mask: bool) -> None:
-    model = nn.MultiScaleDeformableAttention(12, 3, 2, 4)
-    twin = twins.DeformableAttention(12, 3, 2, 4)
-    assert list(model.state_dict()) == list(twin.state_dict())
-    shake(model, np.random.default_rng(0))
-    copy_weights(model, twin)
-    rng = np.random.default_rng(4)
-    points = rng.uniform(0, 1, (2, 9, 3, 4 if has_sizes else 2))
-    mask = [rng.random((2, N_PIXELS)) < 0.3] if has_mask else []
-    query, pixels = rng.standard_normal((2, 9, 12)), rng.standard_normal((2, N_PIXELS, 12))
-    inputs = [query, points, pixels, *mask]
-    check_twins(
-        lambda q, p, x, *m: model(q, p, x, SHAPES, None, *m), model,
-        lambda q, p, x, *m: twin(q, p, x, SHAPES, *m), twin,
-        inputs,
-    )  # fmt: skip
-
-
-def test_initial_values_of_deformable_attention() -> None:
-    """As the authors': offsets in as many directions as heads, one pixel further for each place."""
-    state = nn.MultiScaleDeformableAttention(32, 2, 8, 3).state_dict()
-    turn = torch.arange(8, dtype=torch.float32) * (2.0 * np.pi / 8)
-    grid = torch.stack([turn.cos(), turn.sin()], -1)
-    grid = (grid / grid.abs().max(-1, keepdim=True)[0]).view(8, 1, 1, 2).repeat(1, 2, 3, 1)
-    for i in range(3):
-        grid[:, :, i] *= i + 1
-    got = state["sampling_offsets.bias"]
-    np.testing.assert_allclose(got, grid.view(-1).numpy(), rtol=1e-6, atol=1e-6)
-    for name in ("sampling_offsets.weight", "attention_weights.weight", "attention_weights.bias"):
-        assert not state[name].any()
-    for name in ("value_proj", "output_proj"):
-        bound = np.sqrt(6 / 64)
-        weight = state[f"{name}.weight"]
-        assert 0.9 * bound < abs(weight).max() <= bound
-        assert not state[f"{name}.bias"].any()
-
-
-def test_what_deformable_attention_refuses() -> None:
-    value, at = np.ones((1, N_PIXELS, 2, 4), "float32"), np.ones((1, 3, 2, 3, 1, 2), "float32")
-    weights = np.ones((1, 3, 2, 3, 1), "float32")
-    f = F.multi_scale_deformable_attention
-    with pytest.raises(hl.errors.ShapeError, match=r"\(N, 45, heads, width\).*got value \(1, 44"):
-        f(value[:, 1:], SHAPES, at, weights)
-    with pytest.raises(hl.errors.ShapeError, match=r"must be \(1, queries, 2, 3, places, 2\)"):
-        f(value, SHAPES, at[..., :1], weights)
-    with pytest.raises(hl.errors.ShapeError, match="the same without the last dim"):
-        f(value, SHAPES, at, weights[..., None])
-    with pytest.raises(hl.errors.ConfigError, match=r"\(height, width\) of each image, got \[3\]"):
-        f(value, [3], at, weights)
-    with pytest.raises(hl.errors.ShapeError, match="1 to 8 images of 1 pixel or more"):
-        f(value, ((0, 5),), at, weights)
+@pytest.mark.filterwarnings("ignore:.*weight_norm")
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("name", CASES)
+def test_gradients(name: str, training: bool) -> None:
+    """Of every parameter and of the input, in float64."""
+    make, make_twin, shape = CASES[name]
+    model, twin = make(), make_twin()
+    twin.load_state_dict({k: torch.from_numpy(v.copy()) for k, v in model.state_dict().items()})
+    x = np.random.default_rng(1).standard_normal((4, *shape))
+    # Positions and their sum with x are float32 numbers in the model.
+    rtol = 1e-5 if name.startswith("transformer") else 1e-8
+    check_twins(model, model, twin, twin, [x], training=training, rtol=rtol)

@@ -68,6 +68,20 @@ def train(accelerator: str, *, model: Any = net, workers: int = 0, **fields: Any
     return Outcome(model(), data, config)
 
 
+@pytest.mark.parametrize("is_resident", [True, False])
+def test_windows_of_a_series(is_resident: bool) -> None:
+    """Gathered from the series on the GPU, or on the host and sent."""
+    rng = np.random.default_rng(0)
+    series, target = rng.standard_normal((150, 5)), rng.integers(0, 3, 150)
+    found = []
+    for accelerator, fields in (("cpu", {}), ("gpu", {"device_cache": is_resident})):
+        data = hl.DataModule.from_windows(series, 6, 1, target=target, batch_size=BATCH)
+        model = nn.Sequential(nn.Flatten(), nn.Linear(30, 3))
+        config = quiet(**({"max_epochs": EPOCHS, "accelerator": accelerator} | SGD | fields))
+        found.append(Outcome(model, data, config))
+    check_close(found[1], found[0])
+
+
 def check_close(gpu: Outcome, cpu: Outcome) -> None:
     """SGD in float32: rounding of a batch's sums, over all steps."""
     allowed = max(len(cpu.steps), 1) * BATCH * 2.0**-23

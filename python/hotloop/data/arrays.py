@@ -1,8 +1,8 @@
 """Whatever holds numbers, as an array that the core can read.
 
-The core reads C-contiguous, aligned, native-endian arrays of the dtypes in ``DTYPES``. An array
-that already is one is used in place: nothing here or below ever writes to it. Everything else is
-converted once, without losing a value, or refused by name.
+The core reads C-contiguous, aligned, native-endian arrays of the dtypes in ``DTYPES``, and windows
+of such an array. An array that already is one is used in place: nothing here or below ever writes
+to it. Everything else is converted once, without losing a value, or refused by name.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from hotloop.base.messages import format_bytes
 from hotloop.base.rules import show
 from hotloop.base.suggest import name_missing
+from hotloop.data.strides import series_of, windows_of
 from hotloop.errors import ConfigError, DataError, OutOfMemoryError
 
 __all__ = [
@@ -66,8 +67,8 @@ def to_array(value: Any, name: str) -> Array:
     Returns
     -------
     ndarray
-        C-contiguous, aligned, native-endian, at least one dim, dtype one of ``DTYPES``. The
-        value's own memory where that already is so, else a copy.
+        C-contiguous, aligned, native-endian, at least one dim, dtype one of ``DTYPES``; windows of
+        a series stay a view of it. The value's own memory where that already is so, else a copy.
 
     Raises
     ------
@@ -83,6 +84,9 @@ def to_array(value: Any, name: str) -> Array:
         raw = raw.astype(np.float32)
     if raw.ndim == 0:
         raise DataError(f"{name}: an array with one row per sample is needed, got {show(value)}")
+    series, window = series_of(raw)
+    if window:
+        return windows_of(to_array(series, name), window)
     dtype = _known_dtype(raw, name)
     try:
         return np.require(raw, dtype, ["C_CONTIGUOUS", "ALIGNED"])

@@ -85,6 +85,7 @@ def check_values(field: Field, rows: npt.NDArray[np.int64] | None) -> bool:
     DataError
         With the row and column of the first such value, and how many there are.
     """
+    field, rows = field.flat(rows)
     array = field.array
     is_float64 = array.dtype == np.float64
     if array.dtype.kind != "f" or all(

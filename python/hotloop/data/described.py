@@ -9,7 +9,7 @@ from hotloop.data.split import Field, Split
 from hotloop.data.targets import describe_classes, name_of_target
 
 if TYPE_CHECKING:
-    from hotloop.data.module import DataModule
+    from hotloop.data.splits import DataSplits
 
 __all__ = ["describe_all", "describe_line"]
 
@@ -17,7 +17,7 @@ _SPLITS = ("train", "val", "test")
 _MAX_SHOWN = 3  # inputs that the line lists
 
 
-def _splits_of(data: DataModule) -> dict[str, Split]:
+def _splits_of(data: DataSplits) -> dict[str, Split]:
     found = {name: data.split(name) for name in _SPLITS}
     return {name: split for name, split in found.items() if split is not None}
 
@@ -26,7 +26,7 @@ def _describe_field(field: Field) -> str:
     return f"{field.label} {field.array.dtype} {field.array.shape[1:]}"
 
 
-def describe_line(data: DataModule) -> str:
+def describe_line(data: DataSplits) -> str:
     """Rows by split, inputs, targets and batch size."""
     splits = _splits_of(data)
     rows = ", ".join(f"{name} {split.n:,}" for name, split in splits.items())
@@ -41,11 +41,11 @@ def describe_line(data: DataModule) -> str:
     )
 
 
-def _y_fields(data: DataModule) -> set[str]:
+def _y_fields(data: DataSplits) -> set[str]:
     return {f"y.{name}" if name else "y" for name in data.targets}
 
 
-def _describe_target(data: DataModule, field: Field) -> str:
+def _describe_target(data: DataSplits, field: Field) -> str:
     target = data.targets[name_of_target(field.name) or ""]
     if target.kind == "class":
         at = f" at {field.array.shape[1:]} positions" if field.array.ndim > 1 else ""
@@ -55,7 +55,7 @@ def _describe_target(data: DataModule, field: Field) -> str:
     return _describe_field(field)
 
 
-def describe_all(data: DataModule, standardized: str) -> str:
+def describe_all(data: DataSplits, standardized: str) -> str:
     """The line, then a table of the splits, a line per field, the classes, what is standardised."""
     splits = _splits_of(data)
     lines = [describe_line(data), f"{'split':<6}{'rows':>12}{'batches':>10}{'last':>8}"]
@@ -68,7 +68,7 @@ def describe_all(data: DataModule, standardized: str) -> str:
         shape = ", ".join(map(str, field.array.shape[1:]))
         lines.append(
             f"{field.name:<12}{field.array.dtype} ({shape}) -> {field.dtype}, "
-            f"{field.array.nbytes:,} bytes"
+            f"{field.source[0].nbytes:,} bytes"
         )
     for key, target in data.targets.items():
         if target.n_classes is not None:

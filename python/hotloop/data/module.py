@@ -1,50 +1,29 @@
-"""DataModule: what to train, validate and test on.
-
-The arrays stay where they are. A split is a list of row numbers; a feed of the core orders them,
-and the plan gathers a batch by row number, so no Python runs per sample or per batch.
-"""
+"""DataModule: what to train, validate and test on, and the ways to make it of arrays."""
 
 from __future__ import annotations
 
-import copy
-import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from hotloop import _core
-from hotloop.base.messages import warn
-from hotloop.base.rules import either, flag, reject, whole
-from hotloop.base.suggest import name_missing
+from hotloop.base.rules import whole
 from hotloop.data.arrays import pick_columns
-from hotloop.data.checks import blocks, check_labels, check_values, check_weights
-from hotloop.data.described import describe_all, describe_line
-from hotloop.data.options import read_classes, read_standardize, refuse_options
+from hotloop.data.options import read_standardize, refuse_options
 from hotloop.data.partition import divide_rows, read_groups
-from hotloop.data.scaling import doubt_of_values, fit_standard
-from hotloop.data.split import Field, Split, nest_fields
+from hotloop.data.splits import SPLITS, DataSplits
 from hotloop.data.tables import Table, read_table, unpack_dataset
-from hotloop.data.targets import (
-    Targets,
-    ids_of,
-    merge_targets,
-    name_of_target,
-    names_of_ids,
-    renumber_classes,
-)
-from hotloop.errors import ConfigError, DataError, DataWarning
+from hotloop.data.targets import ids_of
+from hotloop.data.windows import read_normalize, read_windows
+from hotloop.errors import DataError
 
 __all__ = ["DataModule", "GraphDataModule"]
 
 Rows = npt.NDArray[np.int64]
-Batch = dict[str, Any]
-
-_SPLITS = ("train", "val", "test")
 
 
-class DataModule:
+class DataModule(DataSplits):
     """Training, validation and test data with their order and batch size.
 
     Parameters
@@ -123,7 +102,7 @@ class DataModule:
         if train_dataset is None:
             raise DataError("train_dataset: data to train on is needed, got None")
         parts: dict[str, tuple[Table, Rows | None]] = {}
-        for name, dataset in zip(_SPLITS, (train_dataset, val_dataset, test_dataset)):
+        for name, dataset in zip(SPLITS, (train_dataset, val_dataset, test_dataset)):
             if dataset is None:
                 continue
             source = unpack_dataset(dataset, f"{name}_dataset")
@@ -299,586 +278,117 @@ class DataModule:
         X, _ = pick_columns(frame, "features", list(features))
         return cls.from_arrays(X, y, groups=group, sample_weight=weight, **options)
 
-    def with_classes(self, classes: Sequence[Any] | Mapping[str, Any]) -> DataModule:
-        """The same data, its class ids numbering given classes: those that a model's outputs mean.
+    @classmethod
+    def from_windows(
+        cls,
+        series: Any,
+        length: int,
+        horizon: int = 0,
+        stride: int = 1,
+        *,
+        target: Any = None,
+        features: Sequence[str] | None = None,
+        time: Any = None,
+        groups: Any = None,
+        val: Any = None,
+        test: Any = None,
+        gap: int = 0,
+        normalize: str | None = "standard",
+        batch_size: int = 64,
+        shuffle: bool = True,
+        classes: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
+        allow_nonfinite: bool = False,
+        drop_last: bool = False,
+        seed: int = 42,
+        num_workers: int = 0,
+        pin_memory: bool | str = "auto",
+        **unknown: Any,
+    ) -> DataModule:
+        """A DataModule of sliding windows over a time series; a window is never copied but into
+        its batch.
 
         Parameters
         ----------
-        classes : sequence, or dict of them
-            Names in the order of the outputs; of several targets by the targets' names.
+        series : array_like (T, ...) or DataFrame
+            Rows in the order of time.
+        length : int
+            Rows of a window: X is ``(length, ...)`` for each sample.
+        horizon : int
+            The target of a window is that of its last row, or of so many rows later.
+        stride : int
+            Rows from the begin of a window to that of the next.
+        target : array_like (T, ...), str, list of str or callable, optional
+            Aligned with the rows: y as for :meth:`from_arrays`, a frame's columns, or a function
+            that makes it of the series.
+        features : list of str, optional
+            Columns of a frame that are X. Without it, all that have no other role.
+        time : array_like (T,) or str, optional
+            Times of the rows, or a frame's column of them: checked to ascend, within each group
+            where there are groups, which are then split at the same times.
+        groups : array_like (T,) or str, optional
+            Which series a row is of, where there are several below one another. No window reaches
+            over two. Without ``time`` each is split on its own.
+        val, test : float, int, rows or mask, optional
+            Fractions or numbers of the rows (times), of which the test has the last and val those
+            before them; or the rows themselves. A window is in a split if all of its rows and that
+            of its target are, so that no window crosses from one into the other.
+        gap : int
+            Rows (times) before val and before the test that are in no split besides.
+        normalize : "standard" or None
+            Standardise inputs by the rows of training windows, as standardize of the class does.
+        batch_size, shuffle, classes, allow_nonfinite, drop_last, seed, num_workers, pin_memory
+            As for the class.
+        **unknown
+            Refused by name, with the option that is meant.
 
         Returns
         -------
         DataModule
-            Shares its arrays. Data whose targets have no names is returned as it is: its ids are
-            the model's.
-
-        Raises
-        ------
-        DataError
-            If a class of the data is not among them.
-        """
-        wanted = classes if isinstance(classes, Mapping) else {"": classes}
-        names = {target: list(given) for target, given in wanted.items() if given is not None}
-        names = {
-            target: listed
-            for target, listed in names.items()
-            if target in self._targets and self._targets[target].classes not in (None, listed)
-        }
-        if not names:
-            return self
-        renumbered = copy.copy(self)
-        renumbered._targets = dict(self._targets)
-        for target, listed in names.items():
-            renumbered._targets[target] = dataclasses.replace(
-                self._targets[target], classes=listed, n_classes=len(listed)
-            )
-        renumbered._checked = set(self._checked)
-        renumbered._splits = {
-            name: renumber_classes(split, self._targets, names)
-            for name, split in self._splits.items()
-        }
-        return renumbered
-
-    # ---- construction
-
-    def _set_options(
-        self,
-        batch_size: Any,
-        num_workers: Any,
-        pin_memory: Any,
-        shuffle: Any,
-        drop_last: Any,
-        seed: Any,
-        allow_nonfinite: Any,
-    ) -> None:
-        if batch_size == "auto":
-            raise ConfigError(
-                "batch_size: 'auto' is not built yet, got 'auto'; write batch_size=64"
-            )
-        self._batch_size: int = whole(1)("batch_size", batch_size)
-        self._num_workers: int | str = either("auto", rule=whole(0))("num_workers", num_workers)
-        self._pin_memory: bool | str = either("auto", rule=flag)("pin_memory", pin_memory)
-        self._shuffle = flag("shuffle", shuffle)
-        self._drop_last = flag("drop_last", drop_last)
-        self._seed: int = whole(0, 2**63 - 1)("seed", seed)
-        self._allow_nonfinite = flag("allow_nonfinite", allow_nonfinite)
-
-    def _set_splits(
-        self,
-        parts: dict[str, tuple[Table, Rows | None]],
-        wanted: bool | frozenset[str],
-        scales_targets: bool,
-    ) -> None:
-        self._splits = {
-            name: Split(table.fields, rows, table.n if rows is None else len(rows))
-            for name, (table, rows) in parts.items()
-        }
-        self._targets = merge_targets([table.targets for table, _ in parts.values()])
-        self._checked: set[str] = set()
-        self._good: list[npt.NDArray[Any]] = []  # of which every row was checked
-        self._transforms: list[Any] | None = None
-        self._standardized = self._find_standardized(wanted)
-        if scales_targets:
-            self._standardized += self._find_scaled_targets()
-        for name, split in self._splits.items():
-            for field in split.fields:
-                if field.name == "weight":
-                    check_weights(field, split.rows, name)
-
-    def _find_standardized(self, wanted: bool | frozenset[str]) -> list[Field]:
-        inputs = [field for field in self._splits["train"].fields if field.is_input]
-        if isinstance(wanted, bool):
-            return [field for field in inputs if wanted and field.dtype == "float32"]
-        names = {field.name.partition(".")[2] for field in inputs}
-        if names == {""}:
-            rule = "must name columns of a dict X, and this X is one array"
-            reject("standardize", rule, sorted(wanted), "write standardize=True for all")
-        if wanted - names:
-            named = name_missing(sorted(wanted - names), names)
-            raise ConfigError(f"standardize: must name columns of the dict X, got none for {named}")
-        return [field for field in inputs if field.name.partition(".")[2] in wanted]
-
-    def _find_scaled_targets(self) -> list[Field]:
-        kinds = {name: target.kind for name, target in self._targets.items()}
-        if "float" not in kinds.values():
-            got = ", ".join(kinds.values()) or "none"
-            raise ConfigError(
-                f"standardize: y must be float targets, got {got}{' targets' * bool(kinds)}; write "
-                "standardize='x', or y.astype(np.float32) where integers are values to regress on"
-            )
-        return [self._field("train", name) for name, kind in kinds.items() if kind == "float"]
-
-    def _name_classes(self, classes: Any) -> None:
-        if classes is None:
-            return
-        for name, listed in (classes if isinstance(classes, Mapping) else {"": classes}).items():
-            target = self._targets.get(name)
-            if target is None or target.n_classes is None:
-                got = self.target_kind if target is None else target.kind
-                raise ConfigError(f"classes: are of class targets, got {got} targets")
-            names = read_classes(listed)
-            if target.classes not in (None, [False, True]):
-                self.__dict__.update(self.with_classes({name: names}).__dict__)
-                continue
-            if len(names) < target.n_classes:
-                raise ConfigError(
-                    f"classes: must name all {target.n_classes} classes of y, got {len(names)}"
-                )
-            self._targets[name] = dataclasses.replace(target, classes=names, n_classes=len(names))
-
-    # ---- what it is
-
-    @property
-    def batch_size(self) -> int:
-        """Samples in a full batch."""
-        return self._batch_size
-
-    @property
-    def shuffle(self) -> bool:
-        """Whether training epochs have a random order."""
-        return self._shuffle
-
-    @property
-    def drop_last(self) -> bool:
-        """Whether training leaves out a smaller last batch."""
-        return self._drop_last
-
-    @property
-    def num_workers(self) -> int:
-        """Threads that gather batches ahead, where a GPU is fed."""
-        return 0 if self._num_workers == "auto" else int(self._num_workers)
-
-    @property
-    def seed(self) -> int:
-        """Of splits and order."""
-        return self._seed
-
-    @property
-    def target_kind(self) -> str:
-        """ "class", "multilabel", "float" or "none"; "several" where y is a dict or tuple."""
-        if not self._targets:
-            return "none"
-        return self._targets[""].kind if "" in self._targets else "several"
-
-    @property
-    def targets(self) -> dict[str, Targets]:
-        """Each target by its name, those of a tuple by position; "" is the name of a single one."""
-        return dict(self._targets)
-
-    @property
-    def classes(self) -> list[Any] | dict[str, list[Any] | None] | None:
-        """Names by class id, where y came with names (strings, bools); of several targets a dict
-        from each that has some.
-        """
-        named: dict[str, list[Any] | None] = {
-            name: list(target.classes)
-            for name, target in self._targets.items()
-            if target.classes is not None
-        }
-        return named.get("") if "" in self._targets else named or None
-
-    @property
-    def n_classes(self) -> int | None:
-        """Classes of all splits, the largest id + 1; None unless y holds classes."""
-        return self._targets[""].n_classes if "" in self._targets else None
-
-    @property
-    def transforms(self) -> list[tuple[str, dict[str, tuple[Any, Any]]]]:
-        """Transforms fitted on the training rows: ``("standardize", {field: (mean, std)})``.
-
-        They are applied inside the graph, not to the arrays. The targets' field is "y".
-        """
-        if self._transforms is None:
-            rows = self._splits["train"].rows
-            fitted = {
-                field.name: fit_standard(field, rows, skip_nonfinite=self._allow_nonfinite)
-                for field in self._standardized
-            }
-            self._transforms = [("standardize", fitted)] if fitted else []
-        return list(self._transforms)
-
-    def split(self, name: str) -> Split | None:
-        """Arrays and row numbers of a split.
-
-        Parameters
-        ----------
-        name : {"train", "val", "test"}
-            Which one.
-
-        Returns
-        -------
-        Split or None
-            ``fields`` with the arrays, ``rows`` (None: all) and ``n``; None where there is no such
-            split.
-        """
-        if name not in _SPLITS:
-            reject("split", f"must be one of {', '.join(_SPLITS)}", name)
-        return self._splits.get(name)
-
-    def arrays(self, split_name: str) -> tuple[Any, Any]:
-        """X and y of a split, to compute with.
-
-        Parameters
-        ----------
-        split_name : {"train", "val", "test"}
-            Which one.
-
-        Returns
-        -------
-        tuple
-            X as it was given, ``(rows, ...)`` or a dict or tuple of such arrays, before transforms;
-            y likewise, with classes by their names where they have some, or None.
+            Its rows are windows, by the row of the series that they begin with.
 
         Raises
         ------
         ConfigError
-            If there is no such split.
+            For an option out of its range, or a column that is not there.
+        DataError
+            For a series shorter than a window, a split without one, times that do not ascend,
+            groups that are mixed, values that are no numbers.
 
         Examples
         --------
-        >>> X, y = hl.load_digits()
-        >>> X_test, y_test = hl.DataModule.from_arrays(X, y, test=100).arrays("test")
-        >>> X_test.shape, y_test.shape
-        ((100, 64), (100,))
+        >>> series = np.cumsum(np.random.rand(200, 3) - 0.5, axis=0)
+        >>> up = np.diff(series[:, 0], prepend=0.0) > 0
+        >>> data = hl.DataModule.from_windows(series, 20, 1, target=up, val=0.2)
+        >>> len(data), data.example_batch()["x"]
+        (140, ('float32', (64, 20, 3)))
         """
-        split = self._require(split_name)
-        named = {}
-        for name, array in split.by_field().items():
-            target = name_of_target(name)
-            known = None if target is None else self._targets[target].classes
-            named[name] = array if known is None else names_of_ids(array, known)
-        batch = nest_fields(named)
-        return batch["x"], batch.get("y")
-
-    def class_counts(self, target: str = "") -> list[int]:
-        """Training rows of each class; of ids per position, training positions.
-
-        Parameters
-        ----------
-        target : str
-            Its name, where there are several.
-
-        Returns
-        -------
-        list of int
-            By class id.
-
-        Raises
-        ------
-        ConfigError
-            If the targets are no classes.
-        """
-        known = self._targets.get(target)
-        if known is None or known.n_classes is None:
-            kind = self.target_kind if known is None else known.kind
-            raise ConfigError(f"class_counts: needs class targets, got {kind} targets")
-        counts = np.zeros(known.n_classes, np.int64)
-        field, rows = self._field("train", target), self._splits["train"].rows
-        for _, values in blocks(field, rows, "counting the classes of"):
-            ids = values[values >= 0].astype(np.int64)
-            counts += np.bincount(ids, minlength=known.n_classes)
-        return [int(count) for count in counts]
-
-    def example_batch(self) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """What the first batch of training looks like.
-
-        Returns
-        -------
-        dict of (str, tuple of int)
-            dtype and shape by field: "x", "x.<column>", "y" and so on.
-        """
-        size = self.batches("train", training=True, merge_tail=False)[0][0]
-        fields = self._splits["train"].fields
-        return {f.name: (f.dtype, (size, *f.array.shape[1:])) for f in fields}
-
-    # ---- checks
-
-    def check(self, split_name: str) -> None:
-        """Looks through a split's values once; later calls return at once.
-
-        Parameters
-        ----------
-        split_name : {"train", "val", "test"}
-            Which one.
-
-        Raises
-        ------
-        DataError
-            For NaN, infinities (unless allow_nonfinite) and values beyond float32, by the row and
-            column of the user's own array.
-        ConfigError
-            If there is no such split.
-        """
-        split = self._require(split_name)
-        if split_name in self._checked:
-            return
-        if not self._allow_nonfinite:
-            for field in split.fields:
-                known = any(array is field.array for array in self._good)
-                if not known and check_values(field, split.rows):
-                    self._good.append(field.array)
-        self._checked.add(split_name)
-
-    def warn_of_one_class(self) -> None:
-        """Warns where training sees one class only: on training, not where data is evaluated."""
-        for name, target in self._targets.items():
-            if target.kind != "class":
-                continue
-            present = [i for i, count in enumerate(self.class_counts(name)) if count]
-            if len(present) == 1:
-                shown = target.classes[present[0]] if target.classes else present[0]
-                warn(
-                    f"{self._field('train', name).label}: all {len(self)} training rows are of "
-                    f"class {shown!r}; a model learns nothing from one class",
-                    DataWarning,
-                )
-
-    def warn_of_values(self, target: str = "") -> None:
-        """Warns of float targets, to be compared as values, that look like classes or are all far
-        from 0.
-
-        Parameters
-        ----------
-        target : str
-            Its name, where there are several.
-        """
-        if target in self._targets and self._targets[target].kind == "float":
-            field = self._field("train", target)
-            doubt = doubt_of_values(
-                field, self._splits["train"].rows, is_scaled=field in self._standardized
-            )
-            if doubt:
-                warn(doubt, DataWarning)
-
-    def _field(self, split_name: str, target: str) -> Field:
-        """A split's field of a target that there is."""
-        fields = self._require(split_name).fields
-        return next(field for field in fields if name_of_target(field.name) == target)
-
-    def check_labels(
-        self, split_name: str, n_outputs: int, *, target: str = "", ignored: int | None = None
-    ) -> None:
-        """Refuses class ids that a model has no output for.
-
-        Parameters
-        ----------
-        split_name : {"train", "val", "test"}
-            Which split.
-        n_outputs : int
-            The model's classes.
-        target : str
-            Its name, where there are several.
-        ignored : int, optional
-            A class id that needs no output, since it counts nothing.
-
-        Raises
-        ------
-        DataError
-            With row, value and what is allowed.
-        """
-        split = self._require(split_name)
-        if target in self._targets and self._targets[target].kind == "class":
-            known = self._targets[target]
-            names = known.classes if known.has_names else None
-            check_labels(self._field(split_name, target), split.rows, n_outputs, ignored, names)
-
-    def _require(self, split_name: str) -> Split:
-        split = self.split(split_name)
-        if split is None:
-            raise ConfigError(
-                f"{split_name}: the data has no such split; write from_arrays(X, y, "
-                f"{split_name}=0.2), or (X, y) for data of its own"
-            )
-        return split
-
-    # ---- batches
-
-    def batches(
-        self, split_name: str, *, training: bool, merge_tail: bool
-    ) -> list[tuple[int, int]]:
-        """How an epoch is cut into batches.
-
-        Parameters
-        ----------
-        split_name : {"train", "val", "test"}
-            Which split.
-        training : bool
-            Whether drop_last counts.
-        merge_tail : bool
-            Whether a last batch of one row joins the one before it, since batch statistics need
-            two values per channel, and a row has one.
-
-        Returns
-        -------
-        list of (int, int)
-            Samples in a batch and number of such batches, in order.
-
-        Raises
-        ------
-        DataError
-            If merge_tail is asked for and every batch has one row.
-        """
-        split = self._require(split_name)
-        size = min(self._batch_size, split.n)
-        count, tail = divmod(split.n, size)
-        if merge_tail and size == 1:
-            fix = "give more data" if split.n == 1 else "use a larger batch_size"
-            raise DataError(
-                f"{split_name}: one sample with BatchNorm: batch statistics need two rows, got "
-                f"{split.n} row{'s' * (split.n != 1)} in batches of {self._batch_size}; {fix}"
-            )
-        if training and self._drop_last:
-            tail = 0
-        if not tail:
-            return [(size, count)]
-        if merge_tail and tail == 1:
-            merged = [(size, count - 1), (size + 1, 1)]
-            return merged if count > 1 else merged[1:]
-        return [(size, count), (tail, 1)]
-
-    def feeds(
-        self,
-        split_name: str,
-        groups: Sequence[tuple[int, int]],
-        *,
-        training: bool,
-        n_slots: int = 1,
-        n_threads: int = 0,
-    ) -> list[_core.Feed]:
-        """One feed per group of equal batches, which serve an epoch one after the other.
-
-        Parameters
-        ----------
-        split_name : {"train", "val", "test"}
-            Which split.
-        groups : sequence of (int, int)
-            As :meth:`batches` gives them.
-        training : bool
-            Whether the order is training's.
-        n_slots, n_threads : int
-            Batches under way, and threads that gather them, where they are sent to a device.
-
-        Returns
-        -------
-        list of Feed
-            Of the core, one for each group.
-        """
-        split = self._require(split_name)
-        made, first = [], 0
-        for size, count in groups:
-            made.append(
-                _core.Feed(
-                    split.n,
-                    size,
-                    rows=split.rows,
-                    shuffle=training and self._shuffle,
-                    seed=self._seed,
-                    first=first,
-                    count=size * count,
-                    n_threads=n_threads,
-                    n_slots=n_slots,
-                )
-            )
-            first += size * count
-        return made
-
-    def train_batches(self, epoch: int = 0, *, merge_tail: bool = False) -> Iterator[Batch]:
-        """The batches of a training epoch, as training sees them.
-
-        Parameters
-        ----------
-        epoch : int
-            From 0; each has an order of its own when shuffle is on.
-        merge_tail : bool
-            As training does it for models with BatchNorm.
-
-        Yields
-        ------
-        dict
-            "x", and "y" and "weight" where there are some: arrays in the dtypes of the graph,
-            before transforms; "x" is a dict or tuple where X was one.
-
-        Examples
-        --------
-        >>> X, y = hl.load_digits()
-        >>> data = hl.DataModule.from_arrays(X, y, batch_size=500)
-        >>> [batch["x"].shape for batch in data.train_batches()]
-        [(500, 64), (500, 64), (500, 64), (297, 64)]
-        """
-        epoch = whole(0)("epoch", epoch)
-        return self._iterate("train", epoch, training=True, merge_tail=merge_tail)
-
-    def val_batches(self) -> Iterator[Batch]:
-        """The batches of the validation split, in order.
-
-        Yields
-        ------
-        dict
-            As :meth:`train_batches`.
-        """
-        return self._iterate("val", 0, training=False, merge_tail=False)
-
-    def test_batches(self) -> Iterator[Batch]:
-        """The batches of the test split, in order.
-
-        Yields
-        ------
-        dict
-            As :meth:`train_batches`.
-        """
-        return self._iterate("test", 0, training=False, merge_tail=False)
-
-    def batches_in_order(self, split_name: str) -> Iterator[Batch]:
-        """The batches of any split as evaluation sees them.
-
-        Parameters
-        ----------
-        split_name : {"train", "val", "test"}
-            Which one.
-
-        Yields
-        ------
-        dict
-            As :meth:`train_batches`.
-        """
-        return self._iterate(split_name, 0, training=False, merge_tail=False)
-
-    def _iterate(
-        self, split_name: str, epoch: int, *, training: bool, merge_tail: bool
-    ) -> Iterator[Batch]:
-        groups = self.batches(split_name, training=training, merge_tail=merge_tail)
-        feeds = self.feeds(split_name, groups, training=training)
-        return _gather(self._require(split_name).fields, feeds, epoch)
-
-    # ---- as text
-
-    def __len__(self) -> int:
-        return self._splits["train"].n
-
-    def __repr__(self) -> str:
-        return describe_line(self)
-
-    def describe(self) -> str:
-        """The splits, the fields with dtypes and shapes, and the classes.
-
-        Returns
-        -------
-        str
-            To be printed.
-        """
-        standardized = ", ".join(field.name for field in self._standardized)
-        return describe_all(self, standardized)
+        refuse_options(unknown, cls.from_windows)
+        self = cls.__new__(cls)
+        self._set_options(
+            batch_size, num_workers, pin_memory, shuffle, drop_last, seed, allow_nonfinite
+        )
+        wanted = read_normalize(normalize)
+        windows = read_windows(
+            series,
+            length,
+            horizon,
+            stride,
+            target=target,
+            features=features,
+            time=time,
+            groups=groups,
+            shares={"val": val, "test": test},
+            gap=gap,
+            seed=self._seed,
+        )
+        table = read_table(windows.X, windows.y, None, standardize=wanted)
+        rows = windows.rows.items()
+        self._set_splits({name: (table, of) for name, of in rows if of is not None}, wanted, False)
+        self._name_classes(classes)
+        return self
 
 
 GraphDataModule = DataModule
-
-
-def _gather(fields: tuple[Field, ...], feeds: list[_core.Feed], epoch: int) -> Iterator[Batch]:
-    for feed in feeds:
-        feed.seek(epoch)
-        while (rows := feed.next_rows()) is not None:
-            yield nest_fields({f.name: _core.gather_rows(f.array, rows, f.dtype) for f in fields})
 
 
 def _check_rows(rows: Rows | None, n: int, name: str) -> Rows | None:

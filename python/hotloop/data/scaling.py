@@ -22,7 +22,7 @@ Values = npt.NDArray[np.float32]
 def fit_standard(
     field: Field, rows: npt.NDArray[np.int64] | None, *, skip_nonfinite: bool = False
 ) -> tuple[Values, Values]:
-    """Mean and standard deviation of every feature.
+    """Mean and standard deviation of every feature; of windows, of each feature of their series.
 
     Two passes in float64, since the one-pass formula loses all digits of columns whose mean is
     large against their spread; sums are of differences to the first row, so that a constant
@@ -39,9 +39,10 @@ def fit_standard(
 
     Returns
     -------
-    mean, std : float32 arrays, shape of a row
+    mean, std : float32 arrays, shape of a row, or of a row of the series
         A constant feature has std 1, so that it becomes 0.
     """
+    field, rows = field.flat(rows)
     shape = field.array.shape[1:]
     first = field.array[0 if rows is None else rows[0]].astype(np.float64)
     first = np.where(np.isfinite(first), first, 0.0)

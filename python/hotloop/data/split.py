@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from hotloop.data.strides import series_of
 
 __all__ = ["Field", "Split", "nest_fields"]
 
@@ -21,8 +24,8 @@ class Field:
     name : str
         "x", "x.<column>", "x.<position>", "y", "y.<name>", "y.<position>" or "weight".
     array : ndarray
-        C-contiguous, aligned, native-endian; dim 0: samples. Often the user's own memory, so it
-        is read and never written.
+        C-contiguous, aligned, native-endian, or windows of such a series; dim 0: samples. Often
+        the user's own memory, so it is read and never written.
     dtype : str
         In which a gathered batch enters the graph: "float32" or "int64".
     label : str
@@ -41,6 +44,24 @@ class Field:
     def is_input(self) -> bool:
         """Whether forward receives it."""
         return self.name.split(".")[0] == "x"
+
+    @functools.cached_property
+    def source(self) -> tuple[npt.NDArray[Any], int]:
+        """The array in memory, and how many of its rows a row of this one is: 0, itself."""
+        return series_of(self.array)
+
+    def flat(
+        self, rows: npt.NDArray[np.int64] | None
+    ) -> tuple[Field, npt.NDArray[np.int64] | None]:
+        """Where each value of some rows stands once: a field of the series, and rows of it."""
+        series, window = self.source
+        if not window:
+            return self, rows
+        is_used = np.zeros(len(series), np.bool_)
+        begins = np.arange(len(self.array)) if rows is None else rows
+        for i in range(window):
+            is_used[begins + i] = True
+        return dataclasses.replace(self, array=series), np.flatnonzero(is_used)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

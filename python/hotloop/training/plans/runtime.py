@@ -561,7 +561,8 @@ class Runtime:
     def give_data(self, plan: _core.Plan, split: Split, feed: _core.Feed | None) -> None:
         """The split's arrays, or copies of them on the device, to a plan, and the order of rows."""
         for i, field in enumerate(split.fields):
-            plan.dataset(i, field.array if self.is_fed else self._resident(field.array))
+            array, _ = field.source
+            plan.dataset(i, array if self.is_fed else self._resident(array))
         if feed is not None:
             plan.feed(feed)
 
@@ -599,9 +600,11 @@ def gather_batch(
 
 
 def _gather_field(trace: Trace, field: Field, index: Tensor) -> Tensor:
-    dtype = str(field.array.dtype)
-    dataset = trace.graph.dataset(field.name, dtype, field.array.shape)
-    (value,) = trace.graph.add("batch_gather", [dataset, index.id_in(trace)], dtype=field.dtype)
+    array, window = field.source
+    dataset = trace.graph.dataset(field.name, str(array.dtype), array.shape)
+    (value,) = trace.graph.add(
+        "batch_gather", [dataset, index.id_in(trace)], dtype=field.dtype, window=window
+    )
     return trace.wrap(value)
 
 

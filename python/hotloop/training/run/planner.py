@@ -256,7 +256,8 @@ class Planner:
     def _data_bytes(self) -> int:
         """Bytes of the arrays that training and validation gather from."""
         splits = (self.data.split("train"), self.data.split("val"))
-        arrays = {id(f.array): f.array.nbytes for s in splits if s is not None for f in s.fields}
+        fields = (field for split in splits if split is not None for field in split.fields)
+        arrays = {id(array): array.nbytes for array, _ in (field.source for field in fields)}
         return sum(arrays.values())
 
     # ---- batches

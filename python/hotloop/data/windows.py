@@ -1,0 +1,236 @@
+"""Windows: so many rows of a series that follow each other, as one sample.
+
+An array of windows is a view of its series, whose rows overlap: ``sliding_window_view`` makes it,
+the core gathers from the series by the row that a window begins with, and no window is ever copied
+but into a batch. Which windows there are is a list of row numbers, as for any split: stride, groups
+and a split by time only leave some of them out. A window belongs to a split if all of its rows do,
+and the row of its target too, so nothing is learned from rows that a later split is measured on.
+
+Rejected: windows that reach back into the split before them. Their last rows would be as new as
+those of others, but rows that a model was fitted on would be part of what it is measured on.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from hotloop.base.rules import reject, whole
+from hotloop.data.arrays import column_names, pick_columns, read_raw, to_array
+from hotloop.data.partition import divide_rows, read_groups
+from hotloop.data.strides import windows_of
+from hotloop.errors import ConfigError, DataError
+
+__all__ = ["Windows", "read_normalize", "read_windows"]
+
+Array = npt.NDArray[Any]
+Rows = npt.NDArray[np.int64]
+
+_SPLITS = ("train", "val", "test")
+
+
+class Windows(NamedTuple):
+    """All windows of a series, and those of each split by the row that they begin with."""
+
+    X: Array
+    y: Any
+    rows: dict[str, Rows | None]
+
+
+def read_normalize(value: Any) -> bool:
+    """Whether inputs are standardised.
+
+    Raises
+    ------
+    ConfigError
+    """
+    if not (value is None or (isinstance(value, str) and value == "standard")):
+        reject("normalize", "must be 'standard' or None", value)
+    return value is not None
+
+
+def read_windows(
+    series: Any,
+    length: Any,
+    horizon: Any,
+    stride: Any,
+    *,
+    target: Any,
+    features: Sequence[str] | None,
+    time: Any,
+    groups: Any,
+    shares: Mapping[str, Any],
+    gap: Any,
+    seed: int,
+) -> Windows:
+    """Reads a series and says which windows there are.
+
+    Parameters
+    ----------
+    series, length, horizon, stride, target, features, time, groups, gap
+        As :meth:`DataModule.from_windows` has them.
+    shares : mapping
+        "val" and "test", as for it.
+    seed : int
+
+    Raises
+    ------
+    ConfigError, DataError
+    """
+    length, horizon = whole(1)("length", length), whole(0)("horizon", horizon)
+    stride, gap = whole(1)("stride", stride), whole(0)("gap", gap)
+    table, goal, times, grouping = _read_roles(series, target, features, time, groups)
+    base = to_array(table, "series")
+    n = len(base)
+    reach = length - 1 + horizon  # rows from a window's first to that of its target
+    if n <= reach:
+        raise DataError(
+            f"series: a window of {length} rows and a horizon of {horizon} need {reach + 1} rows, "
+            f"got {n}; give a longer series or a smaller length"
+        )
+    groups_of = np.zeros(n, np.int64) if grouping is None else read_groups(grouping, n)
+    runs = _runs_of(groups_of)
+    steps = None if times is None else _read_times(times, runs, n)
+    parts = _divide(runs, steps, n, shares, gap, seed)
+    rows = _choose(runs, parts, n, reach, stride, f"length {length} and horizon {horizon}")
+    last = n - reach
+    y = None if goal is None else _read_target(goal, n)[reach:]
+    return Windows(windows_of(base, length)[:last], y, rows)
+
+
+# ---- what has which role
+
+
+def _read_roles(
+    series: Any, target: Any, features: Sequence[str] | None, time: Any, groups: Any
+) -> tuple[Any, Any, Any, Any]:
+    """Features, target, time and groups of a frame by names, or as they were given."""
+    if callable(target):
+        target = target(series)
+    if column_names(series) is None:
+        named = {"target": target, "time": time, "groups": groups}
+        for role, given in named.items():
+            if isinstance(given, str):
+                reject(role, "names a column of a data frame, and the series is none", given)
+        if features is not None:
+            reject("features", "name columns of a data frame, and the series is none", features)
+        return series, target, time, groups
+    goal, aimed = pick_columns(series, "target", target)
+    times, timed = pick_columns(series, "time", time)
+    grouping, grouped = pick_columns(series, "groups", groups)
+    if features is None:
+        used = {*aimed, *timed, *grouped}
+        features = [name for name in series.columns if name not in used]
+    table, _ = pick_columns(series, "features", list(features))
+    return table, goal, times, grouping
+
+
+def _read_target(goal: Any, n: int) -> Array:
+    array = read_raw(goal, "target")
+    if array.ndim == 0 or len(array) != n:
+        raise DataError(
+            f"target: must have one entry per row of the series, which has {n}, got shape "
+            f"{array.shape}; what is aligned with windows goes through from_arrays"
+        )
+    return array
+
+
+def _runs_of(groups: Rows) -> Rows:
+    """The row that each group begins with, and the end."""
+    begins = np.flatnonzero(np.diff(groups, prepend=-1))
+    again = np.flatnonzero(groups[begins] != np.arange(len(begins)))
+    if len(again):
+        row = int(begins[again[0]])
+        raise DataError(
+            f"groups: rows of a group must follow each other, got one of an earlier group in row "
+            f"{row}; sort the series by group and time"
+        )
+    return np.append(begins, len(groups)).astype(np.int64)
+
+
+def _read_times(times: Any, runs: Rows, n: int) -> Rows:
+    """Numbers of the times, from the earliest on."""
+    array = read_raw(times, "time")
+    if array.shape != (n,):
+        raise DataError(f"time: must have one entry per row, shape ({n},), got {array.shape}")
+    try:
+        late = ~(array[1:] > array[:-1])
+        numbers = np.unique(array, return_inverse=True)[1].reshape(-1)
+    except TypeError as error:
+        raise DataError(f"time: must be all numbers, dates or texts ({error})") from error
+    late[runs[1:-1] - 1] = False
+    if late.any():
+        row = int(np.argmax(late)) + 1
+        raise DataError(
+            f"time: must ascend from row to row{' of a group' if len(runs) > 2 else ''}, got "
+            f"{array[row]} in row {row} after {array[row - 1]}; sort the series, drop duplicates, "
+            "and give groups where it holds several"
+        )
+    return numbers.astype(np.int64)
+
+
+# ---- splits
+
+
+def _divide(
+    runs: Rows, steps: Rows | None, n: int, shares: Mapping[str, Any], gap: int, seed: int
+) -> Rows:
+    """The number of the split of every row; -1: in none."""
+    parts = np.full(n, -1, np.int64)
+    if steps is not None:  # all groups are cut at the same times
+        return _divide_one(int(steps.max()) + 1, shares, gap, seed)[steps]
+    for begin, end in itertools.pairwise(runs):
+        parts[begin:end] = _divide_one(int(end - begin), shares, gap, seed)
+    return parts
+
+
+def _divide_one(n: int, shares: Mapping[str, Any], gap: int, seed: int) -> Rows:
+    is_drawn = any(share is not None and not np.ndim(share) and share for share in shares.values())
+    rows = divide_rows(
+        n,
+        dict(shares),
+        ids=None,
+        groups=None,
+        how="time" if is_drawn else None,
+        gap=gap,
+        shuffle=True,
+        stratify=False,
+        seed=seed,
+    )
+    parts = np.full(n, -1, np.int64)
+    for number, name in enumerate(_SPLITS):
+        of = rows[name]
+        if of is not None:
+            parts[of] = number
+        elif name == "train":
+            parts[:] = number
+    return parts
+
+
+def _choose(
+    runs: Rows, parts: Rows, n: int, reach: int, stride: int, what: str
+) -> dict[str, Rows | None]:
+    """First rows of the windows of each split: all their rows are of one group and split."""
+    begins = np.zeros(n, np.int64)
+    begins[runs[1:-1]] = 1
+    pieces = np.cumsum(begins | (np.diff(parts, prepend=parts[0]) != 0))
+    first = np.arange(n - reach)
+    of_group = first - runs[np.searchsorted(runs, first, side="right") - 1]
+    good = (pieces[first] == pieces[first + reach]) & (of_group % stride == 0)
+    rows: dict[str, Rows | None] = {}
+    for number, name in enumerate(_SPLITS):
+        has_rows = bool((parts == number).any())
+        found = first[good & (parts[first] == number)]
+        if has_rows and not len(found):
+            raise DataError(
+                f"{name}: its {int((parts == number).sum())} rows hold no window of {what}; give "
+                "it more rows, or windows fewer"
+            )
+        rows[name] = found if has_rows else None
+    if rows["train"] is None:
+        raise ConfigError("val and test: leave no row to train on; hold out fewer rows")
+    return rows
