@@ -160,9 +160,8 @@ static hl_status prepare_grad(hl_device *device, const hl_graph *graph, hl_node_
     return hl_cuda_calls_end(&calls, out_state);
 }
 
-static const hl_kernel attention =
+/* Behind the library's (attention_dnn.c). */
+const hl_kernel hl_cuda_attention_own =
     HL_CUDA_KERNEL(ATTENTION, "attention", query_attention, prepare_forward);
-static const hl_kernel gradient =
+const hl_kernel hl_cuda_attention_grad_own =
     HL_CUDA_KERNEL(ATTENTION_GRAD, "attention_grad", query_attention, prepare_grad);
-
-const hl_kernel *const hl_cuda_attention_kernels[] = {&attention, &gradient, NULL};

@@ -83,4 +83,11 @@ typedef struct hl_cuda_attention_grad_keys_params {
     int32_t dtype; /* of dk and dv */
 } hl_cuda_attention_grad_keys_params;
 
+#ifndef __cplusplus
+#include "backend/backend.h"
+
+/* Own kernels, behind the library's in the family's list. */
+extern const hl_kernel hl_cuda_attention_own, hl_cuda_attention_grad_own;
+#endif
+
 #endif

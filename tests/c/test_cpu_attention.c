@@ -5,7 +5,7 @@
 int main(void)
 {
     case_open();
-    test_all_attention();
+    test_all_attention(1);
     case_close();
     return CHECK_DONE();
 }

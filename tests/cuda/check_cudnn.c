@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "kernels/cuda/dnn_plans.h"
+#include "kernels/cuda/dnn_conv.h"
 #include "kernels/cuda/internal.h"
 #include "tests/c/fusion_case.h"
 #include "tests/cuda/fake_device.h"
@@ -136,8 +136,10 @@ static void ask(hl_device *device, const conv_line *l, const char *text)
     hl_dnn_conv conv;
     const hl_dnn_plans *plans;
     hl_status status = kernel->query(device, graph, node, &req, &why_not);
-    if (status == HL_OK && hl_dnn_conv_make(device, graph, node, &conv, &why_not))
-        status = hl_dnn_plans_find(device, &conv, false, false, &plans, &why_not);
+    if (status == HL_OK && hl_dnn_conv_make(device, graph, node, &conv, &why_not)) {
+        hl_dnn_question question = hl_dnn_conv_question(device, &conv);
+        status = hl_dnn_plans_find(device, &question, false, false, &plans, &why_not);
+    }
     if (status == HL_OK)
         printf("yes %s, scratch %zu: %s\n", plans->plan[0].name, req.scratch_bytes, text);
     else
