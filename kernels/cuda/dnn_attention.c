@@ -14,7 +14,7 @@
 #include "kernels/cuda/internal.h"
 
 /* The first release whose backward operation has a graph within. */
-enum { OLDEST = 92100, OLDEST_ARCH = 80, WIDTHS = 8 };
+enum { OLDEST = 92100, WIDTHS = 8 };
 /* Ids within that graph. */
 enum { SCORES = 100, SEEN };
 
@@ -59,8 +59,9 @@ bool hl_dnn_attention_make(hl_device *device, const hl_graph *graph, hl_node_id 
                             .Ev = v[3],
                             .type = dtype == HL_DTYPE_BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_HALF,
                             .scale = (float)attrs->scale};
-    if (arch < OLDEST_ARCH)
-        return hl_reason_set(out_why_not, "needs sm_%d, got sm_%d", OLDEST_ARCH, arch), false;
+    if (arch < HL_DNN_ATTENTION_OLDEST)
+        return hl_reason_set(out_why_not, "needs sm_%d, got sm_%d", HL_DNN_ATTENTION_OLDEST, arch),
+               false;
     if (dtype != HL_DTYPE_BF16 && dtype != HL_DTYPE_F16)
         return hl_reason_set(out_why_not, "needs bfloat16 or float16, got %s",
                              hl_dtype_name(dtype)),

@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/dnn_plans.h"
 
+enum { HL_DNN_ATTENTION_OLDEST = 80 }; /* sm_80 */
 /* Tensors of a graph: argument i of the node has the unique id 1 + i. Behind them what is given by
  * value: the scale of scores, and what those get that causality hides. */
 enum { HL_DNN_ATTENTION_ARGS = 9, HL_DNN_SCALE = 20, HL_DNN_HIDDEN };

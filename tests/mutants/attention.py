@@ -104,4 +104,18 @@ MUTANTS = [
         "if (n.width < 0)",
         host("test_device_attention"),
     ),
+    Mutant(
+        "own-kernels-of-attention-are-no-algorithm",
+        "kernels/cuda/attention_dnn.c",
+        "state->plans->n + 1;",
+        "state->plans->n;",
+        host("test_device_attention_dnn"),
+    ),
+    Mutant(
+        "gradient-of-attention-by-cudnn-where-bits-repeat",
+        "kernels/cuda/dnn_attention.c",
+        "if (is_grad && graph->deterministic)",
+        "if (false)",
+        host("test_device_attention_dnn"),
+    ),
 ]
