@@ -299,7 +299,7 @@ typedef struct hl_unasked {
     const char *kernel, *library; /* "cuda.matmul", "cuBLASLt" */
     size_t bytes;
 } hl_unasked;
-enum { HL_UNASKED_MAX = 2 };
+enum { HL_UNASKED_MAX = 3 };
 
 /* First member of every backend's device. */
 struct hl_device {

@@ -56,6 +56,16 @@ HL_DEVICE void hl_write_any(void *p, int32_t dtype, int64_t i, double value)
     }
 }
 
+/* Of float32, bfloat16 or float16. */
+HL_DEVICE float hl_read_float(const void *p, int32_t dtype, int64_t i)
+{
+    switch (dtype) {
+    case HL_DTYPE_BF16: return hl_read((const hl_bf16 *)p, i);
+    case HL_DTYPE_F16: return hl_read((const hl_f16 *)p, i);
+    default: return ((const float *)p)[i];
+    }
+}
+
 /* A float to a floating dtype, without double arithmetic where it is not wanted. */
 HL_DEVICE void hl_write_float(void *p, int32_t dtype, int64_t i, float value)
 {

@@ -14,7 +14,7 @@
 #include "kernels/cuda/calls.h"
 #include "kernels/cuda/conv_dnn.h"
 #include "kernels/cuda/copy.h"
-#include "kernels/cuda/dnn_plans.h"
+#include "kernels/cuda/dnn_conv.h"
 #include "kernels/cuda/internal.h"
 
 typedef struct conv_state {
@@ -33,19 +33,12 @@ typedef struct conv_state {
 
 static const hl_tuned_ops tuned_ops;
 
-static size_t find_workspace(const hl_dnn_plans *plans)
-{
-    size_t most = 0;
-    for (int i = 0; i < plans->n; i++)
-        if (plans->plan[i].bytes > most) most = plans->plan[i].bytes;
-    return most;
-}
-
 static hl_status find_bare(conv_state *state, hl_reason *out_why_not)
 {
     const hl_tuned *tuned = &state->tuned;
     state->bare = hl_dnn_conv_bare(&state->conv);
-    return hl_dnn_plans_find(tuned->device, &state->bare, tuned->deterministic, tuned->benchmark,
+    hl_dnn_question question = hl_dnn_conv_question(tuned->device, &state->bare);
+    return hl_dnn_plans_find(tuned->device, &question, tuned->deterministic, tuned->benchmark,
                              &state->bare_plans, out_why_not);
 }
 
@@ -59,8 +52,9 @@ static hl_status begin_state(hl_device *device, const hl_graph *graph, hl_node_i
     hl_tuned_init(device, graph, id, &tuned_ops, tuned);
     HL_TRY(hl_cudnn_get(device, &state->dnn, out_why_not));
     if (!hl_dnn_conv_make(device, graph, id, &state->conv, out_why_not)) return HL_ERROR_CONFIG;
-    tuned->problem = hl_dnn_conv_problem(device, &state->conv);
-    HL_TRY(hl_dnn_plans_find(device, &state->conv, tuned->deterministic, tuned->benchmark,
+    hl_dnn_question question = hl_dnn_conv_question(device, &state->conv);
+    tuned->problem = question.problem;
+    HL_TRY(hl_dnn_plans_find(device, &question, tuned->deterministic, tuned->benchmark,
                              &state->plans, out_why_not));
     tuned->n_algos = state->plans->n;
     state->packed = hl_dnn_conv_packed(&state->conv);
@@ -71,13 +65,13 @@ static hl_status begin_state(hl_device *device, const hl_graph *graph, hl_node_i
         state->sums_bytes =
             (size_t)hl_round_up(hl_dnn_conv_sums_bytes(&state->conv), (int64_t)device->alignment);
     state->workspace = state->sums + 2 * state->sums_bytes;
-    state->workspace_bytes = find_workspace(state->plans);
+    state->workspace_bytes = hl_dnn_plans_workspace(state->plans);
     if (!tuned->benchmark || !state->conv.apart_bytes) return HL_OK;
     /* Tuning compares with the plans without programs, which need their room too: no more than the
      * node would take without programs. */
     hl_status status = find_bare(state, out_why_not);
     if (status != HL_OK) return status == HL_ERROR_CONFIG ? HL_OK : status;
-    size_t bare_bytes = find_workspace(state->bare_plans);
+    size_t bare_bytes = hl_dnn_plans_workspace(state->bare_plans);
     if (bare_bytes > state->workspace_bytes) state->workspace_bytes = bare_bytes;
     state->bare_plans = NULL;
     return HL_OK;
@@ -178,77 +172,25 @@ static void release_conv(hl_kernel_state *kernel_state)
 
 /* ---- launch ---------------------------------------------------------------------------------- */
 
-/* Where the tensors of a convolution lie, by their ids. */
-typedef struct tensor_places {
-    int n;
-    int64_t id[HL_DNN_TENSORS];
-    void *at[HL_DNN_TENSORS];
-} tensor_places;
-
-static void place_tensor(tensor_places *places, int64_t id, void *at)
-{
-    places->id[places->n] = id;
-    places->at[places->n++] = at;
-}
-
-static tensor_places find_places(const conv_state *state, const hl_dnn_conv *conv,
+static hl_dnn_places find_places(const conv_state *state, const hl_dnn_conv *conv,
                                  const hl_tuned_place *place, bool weight_in_scratch)
 {
-    tensor_places places = {0};
+    hl_dnn_places places = {0};
     for (int i = 0; i < 3; i++) {
         bool in_scratch = i == state->packed || (i == 1 && weight_in_scratch);
-        place_tensor(&places, HL_DNN_FIRST + i,
+        hl_dnn_place(&places, HL_DNN_FIRST + i,
                      in_scratch ? place->launch->scratch
                                 : place->args[i < 2 ? i : state->tuned.n_in]);
     }
     char *sums = (char *)place->launch->scratch + state->sums;
     if (conv->has_sums) {
-        place_tensor(&places, HL_DNN_SUMS, sums);
-        place_tensor(&places, HL_DNN_SQUARES, sums + state->sums_bytes);
+        hl_dnn_place(&places, HL_DNN_SUMS, sums);
+        hl_dnn_place(&places, HL_DNN_SQUARES, sums + state->sums_bytes);
     }
     for (int i = 0; i < conv->n_steps; i++)
         if (conv->step[i].arg >= 0)
-            place_tensor(&places, HL_DNN_BESIDE + i, place->args[conv->step[i].arg]);
+            hl_dnn_place(&places, HL_DNN_BESIDE + i, place->args[conv->step[i].arg]);
     return places;
-}
-
-static void execute(hl_cudnn_descs *descs, const hl_dnn_plan *plan, const tensor_places *places,
-                    void *workspace, cudaStream_t stream)
-{
-    const hl_cudnn_calls *call = &descs->dnn->call;
-    cudnnHandle_t handle = descs->dnn->handle;
-    cudnnBackendDescriptor_t pack =
-        hl_cudnn_desc_make(descs, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
-    hl_cudnn_desc_set(descs, pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, places->n,
-                      places->id);
-    hl_cudnn_desc_set(descs, pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR,
-                      places->n, places->at);
-    hl_cudnn_desc_set(descs, pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1,
-                      &workspace);
-    hl_cudnn_desc_finalize(descs, pack, "a variant pack");
-    if (descs->status != CUDNN_STATUS_SUCCESS) return;
-    hl_cudnn_note(descs, call->cudnnSetStream(handle, stream), "setting a stream");
-    if (descs->status == CUDNN_STATUS_SUCCESS)
-        hl_cudnn_note(descs, call->cudnnBackendExecute(handle, plan->desc, pack), "a convolution");
-}
-
-static hl_status run_plan(const conv_state *state, const hl_dnn_plan *plan,
-                          const tensor_places *places, const hl_tuned_place *place,
-                          bool *out_refused)
-{
-    hl_device *device = state->tuned.device;
-    hl_cudnn *dnn = hl_cuda_of(device)->cudnn;
-    hl_cudnn_descs descs = {.dnn = dnn};
-    void *workspace = plan->bytes ? (char *)place->launch->scratch + state->workspace : NULL;
-    HL_TRY(hl_cuda_enter(device));
-    hl_mutex_lock(&dnn->handle_lock);
-    execute(&descs, plan, places, workspace, hl_cuda_stream_handle(device, place->stream));
-    hl_mutex_unlock(&dnn->handle_lock);
-    hl_cudnn_descs_drop(&descs, 0);
-    hl_status status = hl_cudnn_check(dnn, descs.status, descs.what);
-    *out_refused = status == HL_ERROR_DEVICE;
-    hl_cuda_leave(device);
-    return status;
 }
 
 /* A weight of NaN, in the place of the packed one. */
@@ -272,13 +214,15 @@ static hl_status launch_plan(const conv_state *state, const hl_tuned_place *plac
 {
     const hl_dnn_conv *conv = bare ? &state->bare : &state->conv;
     const hl_dnn_plans *plans = bare ? state->bare_plans : state->plans;
-    tensor_places places = find_places(state, conv, place, is_nan);
+    hl_dnn_places places = find_places(state, conv, place, is_nan);
     *out_refused = false;
     if (is_nan)
         HL_TRY(fill_nan(state, place));
     else if (state->before.impl)
         HL_TRY(hl_cuda_calls_launch(&state->before, place->args, place->launch, place->stream));
-    HL_TRY(run_plan(state, &plans->plan[which], &places, place, out_refused));
+    HL_TRY(hl_dnn_plan_run(state->tuned.device, &plans->plan[which], &places,
+                           (char *)place->launch->scratch + state->workspace, place->stream,
+                           out_refused));
     if (!state->behind.impl || (bare && state->conv.has_sums)) return HL_OK;
     return hl_cuda_calls_launch(&state->behind, place->args, place->launch, place->stream);
 }

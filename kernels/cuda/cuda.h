@@ -50,6 +50,7 @@ void hl_cuda_survey(const hl_backend *build, const hl_device_options *options, b
     X(norm)                                                                                        \
     X(reduce)                                                                                      \
     X(matmul)                                                                                      \
+    X(attention)                                                                                   \
     X(conv_dnn)                                                                                    \
     X(conv)                                                                                        \
     X(window)                                                                                      \

@@ -36,6 +36,7 @@ typedef void *cudnnBackendDescriptor_t;
     C(CUDNN_POINTWISE_ADD, 0)                                                                      \
     C(CUDNN_POINTWISE_MUL, 1)                                                                      \
     C(CUDNN_POINTWISE_RELU_FWD, 100)                                                               \
+    C(CUDNN_POINTWISE_CMP_GE, 303)                                                                 \
     C(CUDNN_HEUR_MODE_FALLBACK, 2)                                                                 \
     C(CUDNN_HEUR_MODE_A, 3)                                                                        \
     C(CUDNN_NUMERICAL_NOTE_TENSOR_CORE, 0)                                                         \
@@ -74,6 +75,9 @@ typedef void *cudnnBackendDescriptor_t;
     C(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, 16)                                                   \
     C(CUDNN_BACKEND_TENSOR_DESCRIPTOR, 17)                                                         \
     C(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, 38)                                                     \
+    C(CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR, 41)                                             \
+    C(CUDNN_BACKEND_OPERATION_SDPA_BWD_DESCRIPTOR, 43)                                             \
+    C(CUDNN_BACKEND_OPERATION_DIAGONAL_BAND_MASK_DESCRIPTOR, 44)                                   \
     C(CUDNN_ATTR_POINTWISE_MODE, 0)                                                                \
     C(CUDNN_ATTR_POINTWISE_MATH_PREC, 1)                                                           \
     C(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, 100)                                                       \
@@ -130,13 +134,40 @@ typedef void *cudnnBackendDescriptor_t;
     C(CUDNN_ATTR_TENSOR_STRIDES, 903)                                                              \
     C(CUDNN_ATTR_TENSOR_UNIQUE_ID, 906)                                                            \
     C(CUDNN_ATTR_TENSOR_IS_VIRTUAL, 907)                                                           \
+    C(CUDNN_ATTR_TENSOR_IS_BY_VALUE, 908)                                                          \
     C(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, 1000)                                                    \
     C(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, 1001)                                                 \
     C(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, 1003)                                                     \
     C(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, 1301)                                                        \
     C(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, 1303)                                                      \
     C(CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, 1305)                                                       \
-    C(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, 2702)
+    C(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, 2702)                                             \
+    C(CUDNN_ATTR_OPERATION_SDPA_FWD_QDESC, 2800)                                                   \
+    C(CUDNN_ATTR_OPERATION_SDPA_FWD_KDESC, 2801)                                                   \
+    C(CUDNN_ATTR_OPERATION_SDPA_FWD_VDESC, 2802)                                                   \
+    C(CUDNN_ATTR_OPERATION_SDPA_FWD_ODESC, 2803)                                                   \
+    C(CUDNN_ATTR_OPERATION_SDPA_FWD_STATSDESC, 2804)                                               \
+    C(CUDNN_ATTR_OPERATION_SDPA_FWD_SCALEDESC, 2805)                                               \
+    C(CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH, 2811)                                                \
+    C(CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH_INPUT_UID, 2812)                                      \
+    C(CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH_OUTPUT_UID, 2813)                                     \
+    C(CUDNN_ATTR_OPERATION_SDPA_BWD_QDESC, 2851)                                                   \
+    C(CUDNN_ATTR_OPERATION_SDPA_BWD_KDESC, 2852)                                                   \
+    C(CUDNN_ATTR_OPERATION_SDPA_BWD_VDESC, 2853)                                                   \
+    C(CUDNN_ATTR_OPERATION_SDPA_BWD_ODESC, 2854)                                                   \
+    C(CUDNN_ATTR_OPERATION_SDPA_BWD_STATSDESC, 2855)                                               \
+    C(CUDNN_ATTR_OPERATION_SDPA_BWD_SCALEDESC, 2856)                                               \
+    C(CUDNN_ATTR_OPERATION_SDPA_BWD_DQDESC, 2859)                                                  \
+    C(CUDNN_ATTR_OPERATION_SDPA_BWD_DKDESC, 2860)                                                  \
+    C(CUDNN_ATTR_OPERATION_SDPA_BWD_DVDESC, 2861)                                                  \
+    C(CUDNN_ATTR_OPERATION_SDPA_BWD_DODDESC, 2862)                                                 \
+    C(CUDNN_ATTR_OPERATION_SDPA_BWD_SUBGRAPH, 2867)                                                \
+    C(CUDNN_ATTR_OPERATION_SDPA_BWD_SUBGRAPH_INPUT_UID, 2868)                                      \
+    C(CUDNN_ATTR_OPERATION_SDPA_BWD_SUBGRAPH_OUTPUT_UID, 2869)                                     \
+    C(CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_XDESC, 3000)                                         \
+    C(CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_BDESC, 3005)                                         \
+    C(CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_YDESC, 3006)                                         \
+    C(CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_COMPARISON_MODE, 3007)
 
 #ifndef CUDNN_VERSION
 #define HL_CUDNN_CONSTANT(name, value) name = value,

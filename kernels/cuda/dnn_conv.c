@@ -226,7 +226,7 @@ static void add_dims(hl_problem *problem, const char *what, const int64_t *dims,
     for (int d = 0; d < n; d++) add_text(problem, "%s%lld", d ? "x" : "", (long long)dims[d]);
 }
 
-hl_problem hl_dnn_conv_problem(hl_device *device, const hl_dnn_conv *c)
+static hl_problem make_problem(hl_device *device, const hl_dnn_conv *c)
 {
     const hl_window *w = &c->conv.window;
     hl_problem problem = {.refusals = &hl_cuda_of(device)->cudnn->refusals,
@@ -469,8 +469,9 @@ static cudnnBackendDescriptor_t make_step(hl_cudnn_descs *descs, const hl_dnn_co
     return op;
 }
 
-cudnnBackendDescriptor_t hl_dnn_conv_build(hl_cudnn_descs *descs, const hl_dnn_conv *c)
+static cudnnBackendDescriptor_t build(hl_cudnn_descs *descs, const void *of)
 {
+    const hl_dnn_conv *c = of;
     cudnnBackendDescriptor_t ops[2 + HL_DNN_STEPS], x = make_result(descs, c, -1);
     int n = 1 + c->n_steps;
     ops[0] = make_convolution(descs, c, x);
@@ -489,4 +490,12 @@ cudnnBackendDescriptor_t hl_dnn_conv_build(hl_cudnn_descs *descs, const hl_dnn_c
                           &descs->dnn->handle);
     hl_cudnn_desc_finalize(descs, graph, "a graph");
     return descs->status == CUDNN_STATUS_SUCCESS ? graph : NULL;
+}
+
+hl_dnn_question hl_dnn_conv_question(hl_device *device, const hl_dnn_conv *conv)
+{
+    return (hl_dnn_question){.problem = make_problem(device, conv),
+                             .of = conv,
+                             .build = build,
+                             .is_exact = conv->operand == CUDNN_DATA_FLOAT && !conv->tf32};
 }

@@ -3,7 +3,7 @@
 #define HL_KERNELS_CUDA_DNN_CONV_H
 
 #include "ir/window.h"
-#include "kernels/cuda/cudnn.h"
+#include "kernels/cuda/dnn_plans.h"
 
 /* Tensors of a graph; their numbers are their unique ids. The three of the convolution stand in the
  * order of the node's operands and its result; then the sums that it makes, and what its steps
@@ -52,10 +52,7 @@ hl_dnn_conv hl_dnn_conv_bare(const hl_dnn_conv *conv);
 int hl_dnn_conv_packed(const hl_dnn_conv *conv);
 int64_t hl_dnn_conv_weight_bytes(const hl_dnn_conv *conv);
 int64_t hl_dnn_conv_sums_bytes(const hl_dnn_conv *conv);
-/* Its text is all that the library is told, but for whether it is to repeat its bits. */
-hl_problem hl_dnn_conv_problem(hl_device *device, const hl_dnn_conv *conv);
-
-/* The operation graph, finalized; NULL after an error (descs->status). */
-cudnnBackendDescriptor_t hl_dnn_conv_build(hl_cudnn_descs *descs, const hl_dnn_conv *conv);
+/* It lasts as long as the convolution does. */
+hl_dnn_question hl_dnn_conv_question(hl_device *device, const hl_dnn_conv *conv);
 
 #endif

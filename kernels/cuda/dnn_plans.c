@@ -1,8 +1,8 @@
 /* Heuristics of cuDNN, asked once, and the plans that came of them.
  *
- * Passes query a convolution again and again, and so does every further plan of hotloop's; a search
+ * Passes query a node again and again, and so does every further plan of hotloop's; a search
  * takes the library a millisecond and a plan up to a second, where it compiles. So the device keeps
- * each answer under the convolution's text.
+ * each answer under the problem's text.
  *
  * Not every engine will do: sums in less than float32 are none of ours; float32 operands rounded to
  * TF32 are wanted only where the graph allows it; and a deterministic plan wants the same bits, of
@@ -45,13 +45,13 @@ static unsigned read_notes(hl_cudnn_descs *descs, cudnnBackendDescriptor_t engin
     return bits;
 }
 
-static bool suits(hl_cudnn_descs *descs, const hl_dnn_conv *conv, bool deterministic,
+static bool suits(hl_cudnn_descs *descs, const hl_dnn_question *question, bool deterministic,
                   cudnnBackendDescriptor_t engine)
 {
     unsigned notes =
         read_notes(descs, engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE);
     unsigned bad = 1u << CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION;
-    if (conv->operand == CUDNN_DATA_FLOAT && !conv->tf32)
+    if (question->is_exact)
         bad |=
             1u << CUDNN_NUMERICAL_NOTE_TENSOR_CORE | 1u << CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS;
     if (deterministic) bad |= 1u << CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
@@ -119,7 +119,7 @@ static bool must_stop(hl_cudnn_descs *descs)
 }
 
 /* Adds the plan of a configuration, if it suits. */
-static void try_config(hl_cudnn_descs *descs, const hl_dnn_conv *conv, bool deterministic,
+static void try_config(hl_cudnn_descs *descs, const hl_dnn_question *question, bool deterministic,
                        cudnnBackendDescriptor_t config, hl_dnn_plans *plans)
 {
     hl_dnn_plan plan = {0};
@@ -128,7 +128,7 @@ static void try_config(hl_cudnn_descs *descs, const hl_dnn_conv *conv, bool dete
     hl_cudnn_desc_get(descs, config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
                       &engine);
     bool is_compiled = compiles(descs, engine);
-    bool fits = suits(descs, conv, deterministic, engine) &&
+    bool fits = suits(descs, question, deterministic, engine) &&
                 (!is_compiled || plans->n_compiled < MAX_COMPILED);
     if (fits && descs->status == CUDNN_STATUS_SUCCESS) {
         make_plan(descs, config, &plan);
@@ -167,12 +167,13 @@ static int64_t find_configs(hl_cudnn_descs *descs, cudnnBackendDescriptor_t grap
     return n;
 }
 
-static void search(hl_cudnn_descs *descs, const hl_dnn_conv *conv, struct hl_dnn_answer *answer)
+static void search(hl_cudnn_descs *descs, const hl_dnn_question *question,
+                   struct hl_dnn_answer *answer)
 {
     static const cudnnBackendHeurMode_t modes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK};
     hl_dnn_plans *plans = &answer->plans;
     int wanted = answer->all ? HL_TUNED_ALGOS : 1;
-    cudnnBackendDescriptor_t graph = hl_dnn_conv_build(descs, conv), configs[MAX_CONFIGS];
+    cudnnBackendDescriptor_t graph = question->build(descs, question->of), configs[MAX_CONFIGS];
     answer->status = descs->status;
     if (!graph) return;
     for (int m = 0; m < 2 && plans->n == 0; m++) {
@@ -180,7 +181,7 @@ static void search(hl_cudnn_descs *descs, const hl_dnn_conv *conv, struct hl_dnn
         int64_t n = find_configs(descs, graph, modes[m], configs);
         answer->status = descs->status;
         for (int64_t i = 0; i < n && plans->n < wanted; i++) {
-            try_config(descs, conv, answer->deterministic, configs[i], plans);
+            try_config(descs, question, answer->deterministic, configs[i], plans);
             if (descs->status != CUDNN_STATUS_SUCCESS) answer->status = descs->status;
             if (must_stop(descs)) return;
         }
@@ -237,12 +238,12 @@ static void keep_answer(hl_cudnn *dnn, struct hl_dnn_answer *answer)
 }
 
 /* With the device entered and its libraries' lock held. */
-static hl_status ask(hl_cudnn *dnn, const hl_dnn_conv *conv, struct hl_dnn_answer *answer,
+static hl_status ask(hl_cudnn *dnn, const hl_dnn_question *question, struct hl_dnn_answer *answer,
                      hl_reason *out_why_not)
 {
     hl_cudnn_descs descs = {.dnn = dnn};
     HL_TRY(make_room(dnn));
-    search(&descs, conv, answer);
+    search(&descs, question, answer);
     hl_status status = must_stop(&descs) ? hl_cudnn_check(dnn, answer->status, "a search") : HL_OK;
     hl_cudnn_descs_drop(&descs, 0);
     if (status != HL_OK)
@@ -276,16 +277,15 @@ static hl_status check_refusals(hl_device *base, hl_cudnn *dnn, const hl_problem
     return hl_problem_check(base, problem, deterministic, all, out_why_not);
 }
 
-static hl_status find_or_ask(hl_cudnn *dnn, const hl_dnn_conv *conv, const char *text,
-                             bool deterministic, bool all, struct hl_dnn_answer **out_answer,
-                             hl_reason *out_why_not)
+static hl_status find_or_ask(hl_cudnn *dnn, const hl_dnn_question *question, bool deterministic,
+                             bool all, struct hl_dnn_answer **out_answer, hl_reason *out_why_not)
 {
-    struct hl_dnn_answer like = make_question(text, deterministic, all), *answer;
+    struct hl_dnn_answer like = make_question(question->problem.text, deterministic, all), *answer;
     *out_answer = find_answer(dnn, &like);
     if (*out_answer) return HL_OK;
     HL_TRY(hl_alloc(sizeof *answer, (void **)&answer));
     *answer = like;
-    hl_status status = ask(dnn, conv, answer, out_why_not);
+    hl_status status = ask(dnn, question, answer, out_why_not);
     if (status == HL_OK)
         *out_answer = answer;
     else
@@ -293,19 +293,17 @@ static hl_status find_or_ask(hl_cudnn *dnn, const hl_dnn_conv *conv, const char 
     return status;
 }
 
-hl_status hl_dnn_plans_find(hl_device *base, const hl_dnn_conv *conv, bool deterministic, bool all,
-                            const hl_dnn_plans **out_plans, hl_reason *out_why_not)
+hl_status hl_dnn_plans_find(hl_device *base, const hl_dnn_question *question, bool deterministic,
+                            bool all, const hl_dnn_plans **out_plans, hl_reason *out_why_not)
 {
     hl_cuda_device *device = hl_cuda_of(base);
     hl_cudnn *dnn = device->cudnn;
-    hl_problem problem = hl_dnn_conv_problem(base, conv);
     struct hl_dnn_answer *answer;
     *out_plans = NULL;
-    HL_TRY(check_refusals(base, dnn, &problem, deterministic, all, out_why_not));
+    HL_TRY(check_refusals(base, dnn, &question->problem, deterministic, all, out_why_not));
     HL_TRY(hl_cuda_enter(base));
     hl_mutex_lock(&device->library_lock);
-    hl_status status =
-        find_or_ask(dnn, conv, problem.text, deterministic, all, &answer, out_why_not);
+    hl_status status = find_or_ask(dnn, question, deterministic, all, &answer, out_why_not);
     hl_mutex_unlock(&device->library_lock);
     hl_cuda_leave(base);
     HL_TRY(status);
@@ -313,4 +311,51 @@ hl_status hl_dnn_plans_find(hl_device *base, const hl_dnn_conv *conv, bool deter
     if (answer->plans.n) return HL_OK;
     return hl_reason_set(out_why_not, "cuDNN has no plan for it (%s)",
                          dnn->call.cudnnGetErrorString(answer->status));
+}
+
+size_t hl_dnn_plans_workspace(const hl_dnn_plans *plans)
+{
+    size_t most = 0;
+    for (int i = 0; i < plans->n; i++)
+        if (plans->plan[i].bytes > most) most = plans->plan[i].bytes;
+    return most;
+}
+
+/* ---- running --------------------------------------------------------------------------------- */
+
+static void execute(hl_cudnn_descs *descs, const hl_dnn_plan *plan, const hl_dnn_places *places,
+                    void *workspace, cudaStream_t stream)
+{
+    const hl_cudnn_calls *call = &descs->dnn->call;
+    cudnnHandle_t handle = descs->dnn->handle;
+    cudnnBackendDescriptor_t pack =
+        hl_cudnn_desc_make(descs, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+    hl_cudnn_desc_set(descs, pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, places->n,
+                      places->id);
+    hl_cudnn_desc_set(descs, pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR,
+                      places->n, places->at);
+    hl_cudnn_desc_set(descs, pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1,
+                      &workspace);
+    hl_cudnn_desc_finalize(descs, pack, "a variant pack");
+    if (descs->status != CUDNN_STATUS_SUCCESS) return;
+    hl_cudnn_note(descs, call->cudnnSetStream(handle, stream), "setting a stream");
+    if (descs->status == CUDNN_STATUS_SUCCESS)
+        hl_cudnn_note(descs, call->cudnnBackendExecute(handle, plan->desc, pack), "a plan");
+}
+
+hl_status hl_dnn_plan_run(hl_device *device, const hl_dnn_plan *plan, const hl_dnn_places *places,
+                          void *workspace, hl_stream *stream, bool *out_refused)
+{
+    hl_cudnn *dnn = hl_cuda_of(device)->cudnn;
+    hl_cudnn_descs descs = {.dnn = dnn};
+    HL_TRY(hl_cuda_enter(device));
+    hl_mutex_lock(&dnn->handle_lock);
+    execute(&descs, plan, places, plan->bytes ? workspace : NULL,
+            hl_cuda_stream_handle(device, stream));
+    hl_mutex_unlock(&dnn->handle_lock);
+    hl_cudnn_descs_drop(&descs, 0);
+    hl_status status = hl_cudnn_check(dnn, descs.status, descs.what);
+    *out_refused = status == HL_ERROR_DEVICE;
+    hl_cuda_leave(device);
+    return status;
 }

@@ -27,15 +27,6 @@
 
 enum { TILE = HL_CUDA_MATMUL_TILE };
 
-HL_DEVICE float read_float(const void *p, int32_t dtype, int64_t i)
-{
-    switch (dtype) {
-    case HL_DTYPE_BF16: return hl_read((const hl_bf16 *)p, i);
-    case HL_DTYPE_F16: return hl_read((const hl_f16 *)p, i);
-    default: return ((const float *)p)[i];
-    }
-}
-
 /* An operand at strides. What operands are asked:
  *     find(r, c)   where an element lies; NULL: it is 0, outside of the matrix too
  *     n_cols       columns
@@ -93,7 +84,7 @@ template <class T, class A, class B, class R> struct product {
 /* What becomes of an element of the result. */
 template <class P> HL_DEVICE void finish(const P &p, int64_t row, int64_t col, float value)
 {
-    if (p.bias) value += read_float(p.bias, p.of.bias_dtype, col);
+    if (p.bias) value += hl_read_float(p.bias, p.of.bias_dtype, col);
     if (p.of.relu && !(value > 0) && value == value) value = 0;
     hl_write_float(p.c, p.of.c_dtype, p.rows.find(row) + col, value);
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "kernels/cuda/dnn_plans.h"
+#include "kernels/cuda/dnn_attention.h"
 #include "kernels/cuda/fatbin.h"
 #include "kernels/cuda/internal.h"
 #include "kernels/cuda/lt_heuristics.h"
@@ -361,6 +361,8 @@ static void describe_device(hl_cuda_device *device)
     base->is_described = true;
     base->unasked[0] = (hl_unasked){"cuda.matmul", "cuBLASLt", 2 * hl_lt_workspace_bytes(base)};
     base->unasked[1] = (hl_unasked){"cuda.conv", "cuDNN", 2 * HL_DNN_WORKSPACE};
+    if (device->facts.arch >= HL_DNN_ATTENTION_OLDEST)
+        base->unasked[2] = (hl_unasked){"cuda.attention", "cuDNN", 2 * HL_DNN_WORKSPACE};
 }
 
 hl_status hl_cuda_device_open(const hl_backend *base, int index, const hl_device_options *options,

@@ -35,6 +35,11 @@ struct alignas(16) hl_word4 {
     uint32_t x, y, z, w;
 };
 
+/* What a lane holds of a 16 x 16 matrix of 16-bit floats T (hl_fragment_load). */
+template <class T> struct hl_fragment {
+    uint32_t v[4];
+};
+
 #define HL_WARP_ALL 0xFFFFFFFFu
 
 #ifdef HL_EMULATE
@@ -286,6 +291,65 @@ HL_DEVICE void hl_mma_store(float *dst, const hl_tile_c &c, int ld)
 }
 #endif
 
+/* ---- products of fragments by a whole warp, fp32 sums: what each lane holds of a matrix is known,
+ * so that a result becomes an operand without leaving registers. With g = lane / 4, t = lane % 4:
+ *
+ *     hl_fragment   16 x 16 of 16 bits, words of two neighbours in a row, the left one low: v[0] at
+ *                   (g, 2 t), v[1] at (g + 8, 2 t), v[2] at (g, 2 t + 8), v[3] at (g + 8, 2 t + 8)
+ *     c             16 x 8 floats: c[0], c[1] at (g, 2 t), c[2], c[3] at (g + 8, 2 t)
+ *
+ * load reads one from shared memory, row-major; transposed, the pair of a word are neighbours in a
+ * column: v[0] at (2 t, g), v[1] at (2 t + 8, g), v[2] at (2 t, g + 8), v[3] at (2 t + 8, g + 8).
+ * mma adds to c the product of a and a 16 x 8 whose words are b0 at rows 2 t, 2 t + 1, b1 eight
+ * rows below, of column g: words 0, 2 (or 1, 3) of a fragment loaded from the matrix transposed,
+ * words 0, 1 (or 2, 3) of one loaded transposed. Leading dims are multiples of 8 elements, tiles
+ * begin at multiples of 16 bytes. bf16 exists from sm_80 on, as above. */
+template <class T> HL_DEVICE void hl_fragment_load(hl_fragment<T> &f, const T *src, int ld)
+{
+    int lane = hl_thread() % 32;
+    uint32_t at = (uint32_t)__cvta_generic_to_shared(src + lane % 16 * ld + lane / 16 * 8);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(f.v[0]), "=r"(f.v[1]), "=r"(f.v[2]), "=r"(f.v[3])
+                 : "r"(at)
+                 : "memory");
+}
+template <class T>
+HL_DEVICE void hl_fragment_load_transposed(hl_fragment<T> &f, const T *src, int ld)
+{
+    int lane = hl_thread() % 32;
+    uint32_t at = (uint32_t)__cvta_generic_to_shared(src + lane % 16 * ld + lane / 16 * 8);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(f.v[0]), "=r"(f.v[1]), "=r"(f.v[2]), "=r"(f.v[3])
+                 : "r"(at)
+                 : "memory");
+}
+#define HL_MMA_OPERANDS                                                                            \
+    "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" : "+f"(c[0]),                \
+                                                                        "+f"(c[1]),                \
+                                                                        "+f"(c[2]),                \
+                                                                        "+f"(c[3])                 \
+        : "r"(a.v[0]), "r"(a.v[1]), "r"(a.v[2]), "r"(a.v[3]), "r"(b0), "r"(b1)
+template <class T>
+HL_DEVICE void hl_fragment_mma(float *c, const hl_fragment<T> &a, uint32_t b0, uint32_t b1)
+{
+#if __CUDA_ARCH__ >= 800
+    if constexpr (T::IS_BRAIN)
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 " HL_MMA_OPERANDS);
+    else
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 " HL_MMA_OPERANDS);
+#else
+    if constexpr (T::IS_BRAIN)
+        __trap();
+    else
+        for (int k = 0; k < 2; k++)
+            asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
+                         "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+                         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                         : "r"(a.v[2 * k]), "r"(a.v[2 * k + 1]), "r"(k ? b1 : b0));
+#endif
+}
+#undef HL_MMA_OPERANDS
+
 #endif /* HL_EMULATE */
 
 /* ---- both halves ---- */
@@ -346,6 +410,13 @@ template <class T> HL_DEVICE void hl_put_pair(T *p, float x, float y)
 #endif
     hl_put(p, x);
     hl_put(p + 1, y);
+}
+/* Two neighbours as a word of a fragment. */
+template <class T> HL_DEVICE uint32_t hl_fragment_word(float x, float y)
+{
+    T both[2];
+    hl_put_pair(both, x, y);
+    return both[0].bits | (uint32_t)both[1].bits << 16;
 }
 template <class T> HL_DEVICE float hl_read(const T *p, int64_t i)
 {

@@ -1,96 +1,11 @@
-/* Attention on the CPU against the reference: heads that share keys, widths that are no vectors,
- * several blocks of queries and keys, masks, causality, dropout. What no key's gradient sees, and
- * what no query sees, must be written all the same: outputs and scratch begin as NaN. */
+/* Attention on the CPU against the reference. */
+#include "tests/c/attention_cases.h"
 #include "tests/c/cpu_case.h"
-
-#define F32 HL_DTYPE_F32
-
-typedef struct sizes {
-    int64_t B, H, Hk, L, S, E, Ev;
-} sizes;
-
-static const sizes all[] = {
-    {1, 1, 1, 1, 1, 1, 1},     {2, 3, 3, 5, 7, 4, 6},      {2, 4, 2, 9, 9, 8, 8},
-    {3, 2, 1, 33, 20, 16, 16}, {1, 2, 2, 65, 130, 17, 33}, {1, 2, 1, 75, 300, 8, 5},
-    {1, 1, 1, 60, 600, 4, 3},  {1, 1, 1, 200, 70, 20, 64},
-};
-enum { N_SIZES = sizeof all / sizeof *all };
-
-/* MASK_ROWS: a bool mask that hides all of some rows. */
-typedef enum masking { MASK_NONE, MASK_ROWS, MASK_KEYS, MASK_ADDED, MASKINGS } masking;
-
-static hl_type make_type(hl_dtype dtype, int64_t a, int64_t b, int64_t c, int64_t d)
-{
-    return (hl_type){dtype, {4, {a, b, c, d}}};
-}
-
-static void add_mask(op_case *c, const sizes *n, masking kind)
-{
-    int i = c->n_in++;
-    c->attrs.attention.has_mask = true;
-    c->in[i] = kind == MASK_ROWS   ? make_type(HL_DTYPE_BOOL, 1, 1, n->L, n->S)
-               : kind == MASK_KEYS ? make_type(HL_DTYPE_BOOL, n->B, 1, 1, n->S)
-                                   : make_type(F32, 1, n->H, n->L, n->S);
-    case_fill(c, i, kind == MASK_ADDED ? -1 : 0, kind == MASK_ADDED ? 1 : 2);
-    for (int64_t e = 0; kind == MASK_ROWS && e < n->L * n->S; e++)
-        if (e / n->S % 3 == 1) c->data[i][e] = 0;
-}
-
-/* Operands from number `first` on: queries, keys, values. */
-static void add_operands(op_case *c, const sizes *n, int first)
-{
-    c->in[first] = make_type(F32, n->B, n->H, n->L, n->E);
-    c->in[first + 1] = make_type(F32, n->B, n->Hk, n->S, n->E);
-    c->in[first + 2] = make_type(F32, n->B, n->Hk, n->S, n->Ev);
-}
-
-static void finish(op_case *c, const sizes *n, masking mask, bool is_causal, bool drops)
-{
-    for (int i = 0; i < c->n_in; i++) case_fill(c, i, -1, 1);
-    c->attrs.attention.scale = 0.7;
-    c->attrs.attention.is_causal = is_causal;
-    c->tolerance = 2e-4;
-    if (mask != MASK_NONE) add_mask(c, n, mask);
-    if (!drops) return;
-    c->attrs.attention.p = 0.3, c->attrs.attention.stream = "a", c->attrs.attention.seed = 5;
-    c->control.attempted = 3, c->control.micro_row = 40;
-    c->in[c->n_in] = (hl_type){HL_DTYPE_U8, hl_shape_1d(sizeof(hl_control))};
-    c->is_control[c->n_in++] = true;
-}
-
-static void test_forward(const sizes *n, masking mask, bool is_causal, bool drops)
-{
-    op_case c = {.op = HL_OP_ATTENTION, .n_in = 3, .n_out = 2};
-    add_operands(&c, n, 0);
-    finish(&c, n, mask, is_causal, drops);
-    c.out[0] = make_type(F32, n->B, n->H, n->L, n->Ev);
-    c.out[1] = (hl_type){F32, {3, {n->B, n->H, n->L}}};
-    case_check(&c);
-}
-
-static void test_grad(const sizes *n, masking mask, bool is_causal, bool drops)
-{
-    op_case c = {.op = HL_OP_ATTENTION_GRAD, .n_in = 6, .n_out = 3};
-    c.in[0] = c.in[4] = make_type(F32, n->B, n->H, n->L, n->Ev);
-    c.in[5] = (hl_type){F32, {3, {n->B, n->H, n->L}}};
-    add_operands(&c, n, 1);
-    finish(&c, n, mask, is_causal, drops);
-    case_fill(&c, 5, 3, 4); /* so that all powers are at most 1 */
-    for (int j = 0; j < 3; j++) c.out[j] = c.in[1 + j];
-    case_check(&c);
-}
 
 int main(void)
 {
     case_open();
-    for (int i = 0; i < N_SIZES; i++)
-        for (int mask = 0; mask < MASKINGS; mask++)
-            for (int kind = 0; kind < 4; kind++) {
-                bool is_causal = kind & 1, drops = kind & 2;
-                check_case("sizes %d, mask %d, causal %d, dropout %d", i, mask, is_causal, drops);
-                test_forward(&all[i], (masking)mask, is_causal, drops);
-                test_grad(&all[i], (masking)mask, is_causal, drops);
-            }
+    test_all_attention(1);
     case_close();
     return CHECK_DONE();
 }

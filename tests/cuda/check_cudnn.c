@@ -1,16 +1,18 @@
-/* Plans of the real cuDNN without a GPU: convolutions are read from standard input, a line each,
- * and planned for the GPU that a description says:
+/* Plans of the real cuDNN without a GPU: convolutions and attention are read from standard input, a
+ * line each, and planned for the GPU that a description says:
  *
  *     check_cudnn DESCRIPTION.json ARCH STUB < convolutions
  *
  * A line: op dtype result_dtype N C O groups n in.. kernel.. stride.. dilation.. before.. after..
  * fusion, where op is conv, conv_bias, conv_transpose or conv_weight_grad, n the spatial dims, and
- * fusion the text of a program, to the end of the line. Printed is what the kernel's query said. */
+ * fusion the text of a program, to the end of the line; or: op dtype B H Hk L S E Ev causal, where
+ * op is attention or attention_grad. Printed is what the kernel's query said. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "kernels/cuda/dnn_plans.h"
+#include "kernels/cuda/dnn_attention.h"
+#include "kernels/cuda/dnn_conv.h"
 #include "kernels/cuda/internal.h"
 #include "tests/c/fusion_case.h"
 #include "tests/cuda/fake_device.h"
@@ -125,19 +127,58 @@ static hl_graph *make_graph(const conv_line *l)
     return graph;
 }
 
-/* What the kernel's query says of the graph's last node, and by which plans. */
-static void ask(hl_device *device, const conv_line *l, const char *text)
+/* The graph of a line of attention, which has no other nodes than inputs and that. */
+static hl_graph *make_attention(const char *text)
 {
-    hl_graph *graph = make_graph(l);
+    char op[32], type[16];
+    long long B, H, Hk, L, S, E, Ev;
+    int is_causal, n_in = 0;
+    if (sscanf(text, "%31s %15s %lld %lld %lld %lld %lld %lld %lld %d", op, type, &B, &H, &Hk, &L,
+               &S, &E, &Ev, &is_causal) != 10)
+        return NULL;
+    hl_dtype dtype = find_dtype(type);
+    bool is_grad = strcmp(op, "attention_grad") == 0;
+    hl_type q = {dtype, {4, {B, H, L, E}}}, k = {dtype, {4, {B, Hk, S, E}}},
+            v = {dtype, {4, {B, Hk, S, Ev}}}, out = {dtype, {4, {B, H, L, Ev}}},
+            lse = {HL_DTYPE_F32, {3, {B, H, L}}};
+    const hl_type forward[] = {q, k, v}, grad[] = {out, q, k, v, out, lse};
+    hl_attrs attrs = {.attention = {.scale = 0.125, .is_causal = is_causal}};
+    hl_graph *graph;
+    hl_id in[6], node;
+    CHECK_OK(hl_graph_create(&graph));
+    for (; n_in < (is_grad ? 6 : 3); n_in++)
+        CHECK_OK(hl_graph_input(graph, "in", is_grad ? grad[n_in] : forward[n_in], &in[n_in]));
+    CHECK_OK(hl_graph_add(graph, is_grad ? HL_OP_ATTENTION_GRAD : HL_OP_ATTENTION, in, n_in, &attrs,
+                          &node));
+    return graph;
+}
+
+/* By which plans the graph's last node is computed. */
+static hl_status find_plans(hl_device *device, const hl_graph *graph, hl_node_id node,
+                            const hl_dnn_plans **out_plans, hl_reason *out_why_not)
+{
+    hl_dnn_conv conv;
+    hl_dnn_attention attention;
+    hl_op op = graph->nodes[node].op;
+    bool is_attention = op == HL_OP_ATTENTION || op == HL_OP_ATTENTION_GRAD;
+    if (is_attention ? !hl_dnn_attention_make(device, graph, node, &attention, out_why_not)
+                     : !hl_dnn_conv_make(device, graph, node, &conv, out_why_not))
+        return HL_ERROR_CONFIG;
+    hl_dnn_question question = is_attention ? hl_dnn_attention_question(device, &attention)
+                                            : hl_dnn_conv_question(device, &conv);
+    return hl_dnn_plans_find(device, &question, false, false, out_plans, out_why_not);
+}
+
+/* What the kernel's query says of the graph's last node, and by which plans. */
+static void ask(hl_device *device, hl_graph *graph, const char *text)
+{
     hl_node_id node = (hl_node_id)graph->n_nodes - 1;
     const hl_kernel *kernel = device->ops->kernels(device, graph->nodes[node].op)[0];
     hl_kernel_req req = {0};
     hl_reason why_not = {""};
-    hl_dnn_conv conv;
     const hl_dnn_plans *plans;
     hl_status status = kernel->query(device, graph, node, &req, &why_not);
-    if (status == HL_OK && hl_dnn_conv_make(device, graph, node, &conv, &why_not))
-        status = hl_dnn_plans_find(device, &conv, false, false, &plans, &why_not);
+    if (status == HL_OK) status = find_plans(device, graph, node, &plans, &why_not);
     if (status == HL_OK)
         printf("yes %s, scratch %zu: %s\n", plans->plan[0].name, req.scratch_bytes, text);
     else
@@ -158,7 +199,10 @@ int main(int argc, char **argv)
     if (status != HL_OK) printf("no, %s\n", why_not.text);
     while (status == HL_OK && fgets(text, sizeof text, stdin)) {
         text[strcspn(text, "\n")] = '\0';
-        if (read_line(text, &l)) ask(device, &l, text);
+        hl_graph *graph = strncmp(text, "attention", 9) == 0 ? make_attention(text)
+                          : read_line(text, &l)              ? make_graph(&l)
+                                                             : NULL;
+        if (graph) ask(device, graph, text);
     }
     free(description);
     fake_device_close(device);

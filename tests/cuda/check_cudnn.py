@@ -1,17 +1,20 @@
-"""The real cuDNN plans the zoo's convolutions for GPUs that are not there: `make cuda-check`.
+"""The real cuDNN plans the zoo's convolutions, and attention, for GPUs that are not there: `make
+cuda-check`.
 
     python tests/cuda/check_cudnn.py [MODEL ...]
 
 The GPUs are those of kernels/cuda/gpus. cuDNN is that of this environment, NVIDIA's wheel; its
 driver is stub_cuda.c. Each distinct convolution of the models is planned with its gradients, in
 the 16-bit type that the GPU multiplies; those of ResNet's blocks with what may stand behind them,
-too. Without models three of them; `all`: all. A convolution that has no plan is an error.
+too. Without models three of them; `all`: all. From sm_80 on attention is planned with its gradient,
+in GPT's, BERT's and ViT's shapes and some odd ones. What has no plan is an error.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import itertools
 import json
 import os
 import re
@@ -35,6 +38,16 @@ FUSIONS = (
 SUMS = "x, mean_rows(x), var_rows(x)"
 # Batches and sides of images.
 SIZES = {"resnet_cifar": (128, 32), "unet": (8, 256)}
+
+# Attention: B, H, Hk, L, S, E, Ev; each causal and not.
+ATTENTION = (
+    (64, 6, 6, 256, 256, 64, 64),  # GPT
+    (32, 12, 12, 512, 512, 64, 64),  # BERT
+    (128, 3, 3, 197, 197, 64, 64),  # ViT
+    (12, 4, 4, 64, 64, 32, 32),
+    (2, 8, 2, 1024, 1024, 128, 128),
+    (2, 4, 2, 33, 70, 40, 64),
+)
 
 LEAF = re.compile(r"%(\d+) [^%(=]*\(([\d, ]*)\)")
 NODE = re.compile(r"%(\d+) = (conv|conv_transpose)\(%(\d+)[^,]*, %(\d+)[^,)]*(, %\d+)?")
@@ -95,6 +108,9 @@ def lines(names: list[str], dtype: str) -> list[str]:
     block = " 64 256 64 1 2 56 56 1 1 1 1 1 1 0 0 0 0"
     for fusion in FUSIONS + (SUMS,) * (dtype == "bf16"):
         asked[f"conv {dtype} {dtype}{block} {fusion}"] = None
+    for shape in ATTENTION if dtype == "bf16" else ():
+        for op, causal in itertools.product(("attention", "attention_grad"), (0, 1)):
+            asked[f"{op} {dtype} {' '.join(map(str, shape))} {causal}"] = None
     return list(asked)
 
 
@@ -106,7 +122,7 @@ def find_library(name: str) -> Path | None:
 
 
 def check(description: Path, libraries: dict[str, str], names: list[str]) -> int:
-    """How many convolutions have no plan for this GPU; each is printed."""
+    """How many problems have no plan for this GPU; each is printed."""
     facts = json.loads(description.read_text())
     arch = facts["deviceVer"] // 10
     asked = lines(names, "bf16" if arch >= 80 else "f16")
@@ -117,7 +133,7 @@ def check(description: Path, libraries: dict[str, str], names: list[str]) -> int
     )  # fmt: skip
     answers = made.stdout.splitlines()
     bad = [line for line in answers if not line.startswith("yes ")]
-    print(f"{facts['deviceName']}: {len(answers) - len(bad)} of {len(asked)} convolutions planned")
+    print(f"{facts['deviceName']}: {len(answers) - len(bad)} of {len(asked)} problems planned")
     print("".join(f"  {line}\n" for line in bad), end="")
     if made.returncode or len(answers) != len(asked):
         print(made.stderr[-2000:])

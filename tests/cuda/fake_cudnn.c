@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "tests/cuda/fake_cudnn_job.h"
+#include "tests/cuda/fake_cudnn_desc.h"
 #include "tests/cuda/fake_hooks.h"
 
 #define HL_CUDNN_CALL(result, name, params) result name params;
@@ -66,7 +66,7 @@ hl_fake_dnn_counts hl_fake_dnn_get_counts(void)
     return counts;
 }
 
-static cudnnStatus_t complain(const char *what)
+cudnnStatus_t hl_fake_dnn_complain(const char *what)
 {
     char text[160];
     snprintf(text, sizeof text, "cuDNN: %s", what);
@@ -100,7 +100,7 @@ cudnnStatus_t cudnnCreate(cudnnHandle_t *handle)
 {
     CALL;
     if (config.is_silent) return CUDNN_STATUS_NOT_INITIALIZED;
-    if (!driver.has_context()) return complain("a handle without a context");
+    if (!driver.has_context()) return hl_fake_dnn_complain("a handle without a context");
     *handle = calloc(1, sizeof **handle);
     (*handle)->kind = HANDLE;
     counts.live++;
@@ -109,7 +109,8 @@ cudnnStatus_t cudnnCreate(cudnnHandle_t *handle)
 
 cudnnStatus_t cudnnDestroy(cudnnHandle_t handle)
 {
-    if (!handle || handle->kind != HANDLE) return complain("a handle that was never made");
+    if (!handle || handle->kind != HANDLE)
+        return hl_fake_dnn_complain("a handle that was never made");
     handle->kind = 0;
     free(handle);
     counts.live--;
@@ -119,37 +120,12 @@ cudnnStatus_t cudnnDestroy(cudnnHandle_t handle)
 cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream)
 {
     CALL;
-    if (!handle || handle->kind != HANDLE) return complain("a stream without a handle");
+    if (!handle || handle->kind != HANDLE) return hl_fake_dnn_complain("a stream without a handle");
     handle->stream = stream;
     return CUDNN_STATUS_SUCCESS;
 }
 
 /* ---- what descriptors are ----------------------------------------------------------------- */
-
-typedef struct attribute {
-    int name, type;
-    int64_t n;
-    unsigned char data[256];
-} attribute;
-
-enum { MAX_ATTRIBUTES = 10, MAGIC = 0xD35C };
-typedef struct desc {
-    int magic, type;
-    bool is_final;
-    int n;
-    attribute at[MAX_ATTRIBUTES];
-    /* What it was finalized to. */
-    union {
-        tensor tensor;
-        geometry geometry;
-        int64_t mode; /* of a pointwise descriptor */
-        operation op;
-        problem graph;
-    } as;
-    int engine; /* of an engine, a configuration, a plan */
-    int64_t knob[2];
-    int heur_mode;
-} desc;
 
 static desc *check(cudnnBackendDescriptor_t opaque, int type)
 {
@@ -171,7 +147,7 @@ cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type,
 cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t opaque)
 {
     desc *d = check(opaque, -1);
-    if (!d) return complain("what is destroyed was never made");
+    if (!d) return hl_fake_dnn_complain("what is destroyed was never made");
     d->magic = 0;
     free(d);
     counts.live--;
@@ -197,6 +173,16 @@ typedef struct attribute_row {
         CUDNN_BACKEND_OPERATION_CONVOLUTION_##kind##_DESCRIPTOR,                                   \
             CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_BETA, CUDNN_TYPE_FLOAT, 1, 1                 \
     }
+#define ATTENTION(kind, name)                                                                      \
+    LINK(OPERATION_SDPA_##kind##_DESCRIPTOR, OPERATION_SDPA_##kind##_##name##DESC)
+#define ATTENTION_WITHIN(kind)                                                                     \
+    LINK(OPERATION_SDPA_##kind##_DESCRIPTOR, OPERATION_SDPA_##kind##_SUBGRAPH),                    \
+        {CUDNN_BACKEND_OPERATION_SDPA_##kind##_DESCRIPTOR,                                         \
+         CUDNN_ATTR_OPERATION_SDPA_##kind##_SUBGRAPH_INPUT_UID, CUDNN_TYPE_INT64, 1, 1},           \
+    {                                                                                              \
+        CUDNN_BACKEND_OPERATION_SDPA_##kind##_DESCRIPTOR,                                          \
+            CUDNN_ATTR_OPERATION_SDPA_##kind##_SUBGRAPH_OUTPUT_UID, CUDNN_TYPE_INT64, 1, 1         \
+    }
 static const attribute_row attribute_rows[] = {
     {CUDNN_BACKEND_TENSOR_DESCRIPTOR, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, 1},
     {CUDNN_BACKEND_TENSOR_DESCRIPTOR, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, 5},
@@ -204,6 +190,30 @@ static const attribute_row attribute_rows[] = {
     {CUDNN_BACKEND_TENSOR_DESCRIPTOR, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, 1},
     {CUDNN_BACKEND_TENSOR_DESCRIPTOR, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, 1},
     {CUDNN_BACKEND_TENSOR_DESCRIPTOR, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, 1},
+    {CUDNN_BACKEND_TENSOR_DESCRIPTOR, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, 1},
+    ATTENTION(FWD, Q),
+    ATTENTION(FWD, K),
+    ATTENTION(FWD, V),
+    ATTENTION(FWD, O),
+    ATTENTION(FWD, STATS),
+    ATTENTION(FWD, SCALE),
+    ATTENTION_WITHIN(FWD),
+    ATTENTION(BWD, Q),
+    ATTENTION(BWD, K),
+    ATTENTION(BWD, V),
+    ATTENTION(BWD, O),
+    ATTENTION(BWD, STATS),
+    ATTENTION(BWD, SCALE),
+    ATTENTION(BWD, DQ),
+    ATTENTION(BWD, DK),
+    ATTENTION(BWD, DV),
+    ATTENTION(BWD, DOD),
+    ATTENTION_WITHIN(BWD),
+    LINK(OPERATION_DIAGONAL_BAND_MASK_DESCRIPTOR, OPERATION_DIAGONAL_BAND_MASK_XDESC),
+    LINK(OPERATION_DIAGONAL_BAND_MASK_DESCRIPTOR, OPERATION_DIAGONAL_BAND_MASK_BDESC),
+    LINK(OPERATION_DIAGONAL_BAND_MASK_DESCRIPTOR, OPERATION_DIAGONAL_BAND_MASK_YDESC),
+    {CUDNN_BACKEND_OPERATION_DIAGONAL_BAND_MASK_DESCRIPTOR,
+     CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_COMPARISON_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, 1},
     {CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE,
      1, 1},
     {CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, CUDNN_ATTR_CONVOLUTION_CONV_MODE,
@@ -285,26 +295,26 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t opaque,
     const size_t n_rows = sizeof attribute_rows / sizeof *attribute_rows;
     desc *d = check(opaque, -1);
     const attribute_row *row = attribute_rows, *end = row + n_rows;
-    if (!d) return complain("an attribute of no descriptor");
+    if (!d) return hl_fake_dnn_complain("an attribute of no descriptor");
     while (row < end && (row->desc != d->type || row->name != (int)name)) row++;
-    if (row == end) return complain("an attribute that its descriptor has not");
+    if (row == end) return hl_fake_dnn_complain("an attribute that its descriptor has not");
     if (row->type != (int)type || n < row->least || n > row->most || !values)
-        return complain("an attribute of another type or size");
-    if (d->is_final) return complain("an attribute of what is finalized");
-    if (find(d, name)) return complain("an attribute that is set twice");
+        return hl_fake_dnn_complain("an attribute of another type or size");
+    if (d->is_final) return hl_fake_dnn_complain("an attribute of what is finalized");
+    if (find(d, name)) return hl_fake_dnn_complain("an attribute that is set twice");
     attribute *at = &d->at[d->n++];
     *at = (attribute){.name = (int)name, .type = (int)type, .n = n};
     if (type == CUDNN_TYPE_CHAR) return CUDNN_STATUS_SUCCESS; /* that it is there is all */
     memcpy(at->data, values, (size_t)n * size_of((int)type));
     for (int64_t i = 0; i < n && type == CUDNN_TYPE_BACKEND_DESCRIPTOR; i++) {
         const desc *linked = check(((void **)at->data)[i], -1);
-        if (!linked || !linked->is_final) return complain("a link to what is not finalized");
+        if (!linked || !linked->is_final)
+            return hl_fake_dnn_complain("a link to what is not finalized");
     }
     return CUDNN_STATUS_SUCCESS;
 }
 
-/* An attribute as numbers of 64 bits; how many, 0: it was not set. */
-static int64_t read_numbers(const desc *d, int name, int64_t *out)
+int64_t hl_fake_dnn_numbers(const desc *d, int name, int64_t *out)
 {
     const attribute *at = find(d, name);
     for (int64_t i = 0; at && i < at->n; i++) {
@@ -316,7 +326,7 @@ static int64_t read_numbers(const desc *d, int name, int64_t *out)
     return at ? at->n : 0;
 }
 
-static const desc *read_link(const desc *d, int name, int type)
+const desc *hl_fake_dnn_link(const desc *d, int name, int type)
 {
     const attribute *at = find(d, name);
     return at ? check(*(void *const *)at->data, type) : NULL;
@@ -327,19 +337,20 @@ static const desc *read_link(const desc *d, int name, int type)
 static cudnnStatus_t finalize_tensor(desc *d)
 {
     tensor *t = &d->as.tensor;
-    t->rank = read_numbers(d, CUDNN_ATTR_TENSOR_DIMENSIONS, t->dim);
-    if (!t->rank || read_numbers(d, CUDNN_ATTR_TENSOR_STRIDES, t->stride) != t->rank ||
-        !read_numbers(d, CUDNN_ATTR_TENSOR_UNIQUE_ID, &t->id) ||
-        !read_numbers(d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, &t->align) ||
-        !read_numbers(d, CUDNN_ATTR_TENSOR_DATA_TYPE, &t->type))
-        return complain("a tensor that is not whole");
-    (void)read_numbers(d, CUDNN_ATTR_TENSOR_IS_VIRTUAL, &t->is_virtual);
+    t->rank = hl_fake_dnn_numbers(d, CUDNN_ATTR_TENSOR_DIMENSIONS, t->dim);
+    if (!t->rank || hl_fake_dnn_numbers(d, CUDNN_ATTR_TENSOR_STRIDES, t->stride) != t->rank ||
+        !hl_fake_dnn_numbers(d, CUDNN_ATTR_TENSOR_UNIQUE_ID, &t->id) ||
+        !hl_fake_dnn_numbers(d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, &t->align) ||
+        !hl_fake_dnn_numbers(d, CUDNN_ATTR_TENSOR_DATA_TYPE, &t->type))
+        return hl_fake_dnn_complain("a tensor that is not whole");
+    (void)hl_fake_dnn_numbers(d, CUDNN_ATTR_TENSOR_IS_VIRTUAL, &t->is_virtual);
+    (void)hl_fake_dnn_numbers(d, CUDNN_ATTR_TENSOR_IS_BY_VALUE, &t->is_by_value);
     if (t->type != CUDNN_DATA_FLOAT && t->type != CUDNN_DATA_HALF && t->type != CUDNN_DATA_BFLOAT16)
-        return complain("a tensor of another type");
+        return hl_fake_dnn_complain("a tensor of another type");
     if (t->align < 1 || (t->align & (t->align - 1)) || (size_t)t->align < bytes_of(t->type))
-        return complain("a tensor of no alignment");
+        return hl_fake_dnn_complain("a tensor of no alignment");
     for (int64_t i = 0; i < t->rank; i++)
-        if (t->dim[i] < 1 || t->stride[i] < 1) return complain("a tensor without size");
+        if (t->dim[i] < 1 || t->stride[i] < 1) return hl_fake_dnn_complain("a tensor without size");
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -347,27 +358,28 @@ static cudnnStatus_t finalize_geometry(desc *d)
 {
     geometry *g = &d->as.geometry;
     int64_t compute = -1, mode = -1;
-    read_numbers(d, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, &compute);
-    read_numbers(d, CUDNN_ATTR_CONVOLUTION_CONV_MODE, &mode);
+    hl_fake_dnn_numbers(d, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, &compute);
+    hl_fake_dnn_numbers(d, CUDNN_ATTR_CONVOLUTION_CONV_MODE, &mode);
     if (compute != CUDNN_DATA_FLOAT || mode != CUDNN_CROSS_CORRELATION ||
-        !read_numbers(d, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, &g->n) ||
-        read_numbers(d, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, g->before) != g->n ||
-        read_numbers(d, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, g->after) != g->n ||
-        read_numbers(d, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, g->stride) != g->n ||
-        read_numbers(d, CUDNN_ATTR_CONVOLUTION_DILATIONS, g->dilation) != g->n)
-        return complain("a convolution that is not whole");
+        !hl_fake_dnn_numbers(d, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, &g->n) ||
+        hl_fake_dnn_numbers(d, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, g->before) != g->n ||
+        hl_fake_dnn_numbers(d, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, g->after) != g->n ||
+        hl_fake_dnn_numbers(d, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, g->stride) != g->n ||
+        hl_fake_dnn_numbers(d, CUDNN_ATTR_CONVOLUTION_DILATIONS, g->dilation) != g->n)
+        return hl_fake_dnn_complain("a convolution that is not whole");
     for (int64_t i = 0; i < g->n; i++)
         if (g->before[i] < 0 || g->after[i] < 0 || g->stride[i] < 1 || g->dilation[i] < 1)
-            return complain("a convolution of no geometry");
+            return hl_fake_dnn_complain("a convolution of no geometry");
     return CUDNN_STATUS_SUCCESS;
 }
 
 static cudnnStatus_t finalize_step(desc *d)
 {
     int64_t compute = -1;
-    read_numbers(d, CUDNN_ATTR_POINTWISE_MATH_PREC, &compute);
-    if (!read_numbers(d, CUDNN_ATTR_POINTWISE_MODE, &d->as.mode) || compute != CUDNN_DATA_FLOAT)
-        return complain("a pointwise step that is not whole");
+    hl_fake_dnn_numbers(d, CUDNN_ATTR_POINTWISE_MATH_PREC, &compute);
+    if (!hl_fake_dnn_numbers(d, CUDNN_ATTR_POINTWISE_MODE, &d->as.mode) ||
+        compute != CUDNN_DATA_FLOAT)
+        return hl_fake_dnn_complain("a pointwise step that is not whole");
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -401,18 +413,18 @@ static cudnnStatus_t check_convolution(const operation *op)
     const geometry *g = &op->of;
     const tensor *x = &op->t[X], *w = &op->t[W], *y = &op->t[Y];
     if (x->rank != g->n + 2 || w->rank != x->rank || y->rank != x->rank)
-        return complain("a convolution of tensors of other ranks");
+        return hl_fake_dnn_complain("a convolution of tensors of other ranks");
     if (x->dim[0] != y->dim[0] || w->dim[0] != y->dim[1] || x->dim[1] % w->dim[1] ||
         y->dim[1] % (x->dim[1] / w->dim[1]))
-        return complain("channels that do not fit");
+        return hl_fake_dnn_complain("channels that do not fit");
     for (int64_t d = 0; d < g->n; d++) {
         int64_t reach =
             x->dim[d + 2] + g->before[d] + g->after[d] - g->dilation[d] * (w->dim[d + 2] - 1) - 1;
         if (reach < 0 || reach / g->stride[d] + 1 != y->dim[d + 2])
-            return complain("a result of another size than the geometry gives");
+            return hl_fake_dnn_complain("a result of another size than the geometry gives");
     }
     for (int i = 0; i < 3; i++)
-        if (op->t[i].stride[1] != 1) return complain("channels that do not stand last");
+        if (op->t[i].stride[1] != 1) return hl_fake_dnn_complain("channels that do not stand last");
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -422,12 +434,13 @@ static cudnnStatus_t finalize_convolution(desc *d)
     const int *names = find_names(d->type);
     const desc *link[4];
     const attribute *alpha = find(d, names[4]), *beta = find(d, names[5]);
-    for (int i = 0; i < 3; i++) link[i] = read_link(d, names[i], CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-    link[3] = read_link(d, names[3], CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
+    for (int i = 0; i < 3; i++)
+        link[i] = hl_fake_dnn_link(d, names[i], CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+    link[3] = hl_fake_dnn_link(d, names[3], CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
     for (int i = 0; i < 4; i++)
-        if (!link[i]) return complain("an operation that is not whole");
+        if (!link[i]) return hl_fake_dnn_complain("an operation that is not whole");
     if (!alpha || !beta || *(const float *)alpha->data != 1 || *(const float *)beta->data != 0)
-        return complain("a convolution that is scaled");
+        return hl_fake_dnn_complain("a convolution that is scaled");
     op->type = d->type, op->mode = -1;
     op->of = link[3]->as.geometry;
     for (int i = 0; i < 3; i++) op->t[i] = link[i]->as.tensor;
@@ -437,24 +450,25 @@ static cudnnStatus_t finalize_convolution(desc *d)
 static cudnnStatus_t finalize_pointwise(desc *d)
 {
     operation *op = &d->as.op;
-    const desc *p = read_link(d, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR,
-                              CUDNN_BACKEND_POINTWISE_DESCRIPTOR),
-               *x = read_link(d, CUDNN_ATTR_OPERATION_POINTWISE_XDESC,
-                              CUDNN_BACKEND_TENSOR_DESCRIPTOR),
-               *b = read_link(d, CUDNN_ATTR_OPERATION_POINTWISE_BDESC,
-                              CUDNN_BACKEND_TENSOR_DESCRIPTOR),
-               *y = read_link(d, CUDNN_ATTR_OPERATION_POINTWISE_YDESC,
-                              CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-    if (!p || !x || !y) return complain("a step that is not whole");
+    const desc *p = hl_fake_dnn_link(d, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR,
+                                     CUDNN_BACKEND_POINTWISE_DESCRIPTOR),
+               *x = hl_fake_dnn_link(d, CUDNN_ATTR_OPERATION_POINTWISE_XDESC,
+                                     CUDNN_BACKEND_TENSOR_DESCRIPTOR),
+               *b = hl_fake_dnn_link(d, CUDNN_ATTR_OPERATION_POINTWISE_BDESC,
+                                     CUDNN_BACKEND_TENSOR_DESCRIPTOR),
+               *y = hl_fake_dnn_link(d, CUDNN_ATTR_OPERATION_POINTWISE_YDESC,
+                                     CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+    if (!p || !x || !y) return hl_fake_dnn_complain("a step that is not whole");
     op->type = d->type, op->mode = p->as.mode, op->reads = b != NULL;
     op->t[X] = x->as.tensor, op->t[Y] = y->as.tensor;
     if (b) op->t[W] = b->as.tensor;
     bool is_binary = op->mode < CUDNN_POINTWISE_RELU_FWD;
-    if (is_binary != (b != NULL)) return complain("a step of another number of operands");
+    if (is_binary != (b != NULL))
+        return hl_fake_dnn_complain("a step of another number of operands");
     for (int64_t i = 0; i < x->as.tensor.rank; i++) {
         int64_t n = x->as.tensor.dim[i];
         if (y->as.tensor.dim[i] != n || (b && op->t[W].dim[i] != n && op->t[W].dim[i] != 1))
-            return complain("a step of other shapes");
+            return hl_fake_dnn_complain("a step of other shapes");
     }
     return CUDNN_STATUS_SUCCESS;
 }
@@ -466,14 +480,14 @@ static cudnnStatus_t finalize_sums(desc *d)
                                 CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC,
                                 CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC};
     int64_t mode = -1, compute = -1;
-    read_numbers(d, CUDNN_ATTR_OPERATION_GENSTATS_MODE, &mode);
-    read_numbers(d, CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, &compute);
+    hl_fake_dnn_numbers(d, CUDNN_ATTR_OPERATION_GENSTATS_MODE, &mode);
+    hl_fake_dnn_numbers(d, CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, &compute);
     if (mode != CUDNN_GENSTATS_SUM_SQSUM || compute != CUDNN_DATA_FLOAT)
-        return complain("sums that are not whole");
+        return hl_fake_dnn_complain("sums that are not whole");
     op->type = d->type, op->mode = -1;
     for (int i = 0; i < 3; i++) {
-        const desc *link = read_link(d, names[i], CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-        if (!link) return complain("sums of nothing, or nowhere");
+        const desc *link = hl_fake_dnn_link(d, names[i], CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+        if (!link) return hl_fake_dnn_complain("sums of nothing, or nowhere");
         op->t[i] = link->as.tensor;
     }
     for (int i = W; i <= Y; i++) {
@@ -481,7 +495,7 @@ static cudnnStatus_t finalize_sums(desc *d)
                     !op->t[i].is_virtual;
         for (int64_t k = 0; fits && k < op->t[X].rank; k++)
             fits = op->t[i].dim[k] == (k == 1 ? op->t[X].dim[1] : 1);
-        if (!fits) return complain("sums of another shape or type");
+        if (!fits) return hl_fake_dnn_complain("sums of another shape or type");
     }
     return CUDNN_STATUS_SUCCESS;
 }
@@ -494,7 +508,15 @@ static cudnnStatus_t finalize_graph(desc *d)
     const attribute *ops = find(d, CUDNN_ATTR_OPERATIONGRAPH_OPS);
     const attribute *handle = find(d, CUDNN_ATTR_OPERATIONGRAPH_HANDLE);
     if (!ops || (handle && (*(struct cudnnContext *const *)handle->data)->kind != HANDLE))
-        return complain("a graph without operations, or of no handle");
+        return hl_fake_dnn_complain("a graph without operations, or of no handle");
+    const desc *only = *(desc *const *)ops->data;
+    p->attention = only->type == CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR ||
+                           only->type == CUDNN_BACKEND_OPERATION_SDPA_BWD_DESCRIPTOR ||
+                           only->type == CUDNN_BACKEND_OPERATION_DIAGONAL_BAND_MASK_DESCRIPTOR
+                       ? only->as.attention
+                       : (attention){.n = 0};
+    if (p->attention.type)
+        return ops->n == 1 ? CUDNN_STATUS_SUCCESS : hl_fake_dnn_complain("attention with others");
     p->n = ops->n;
     for (int64_t i = 0; i < ops->n; i++) {
         const desc *op = ((desc *const *)ops->data)[i];
@@ -505,16 +527,17 @@ static cudnnStatus_t finalize_graph(desc *d)
     for (int64_t i = 0; i < p->n; i++) {
         const desc *op = ((desc *const *)ops->data)[i];
         bool is_step = op->type == CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR;
-        if (is_step != (i > 0)) return complain("a graph that is no convolution with steps");
+        if (is_step != (i > 0))
+            return hl_fake_dnn_complain("a graph that is no convolution with steps");
         const tensor *result = &p->op[i].t[find_result(&p->op[i])];
         if (result->is_virtual != (i < p->n - 1))
-            return complain("a result that is, or is not, in memory");
+            return hl_fake_dnn_complain("a result that is, or is not, in memory");
         if (i > 0 && p->op[i].t[X].id != p->op[i - 1].t[find_result(&p->op[i - 1])].id)
-            return complain("a step on something else");
+            return hl_fake_dnn_complain("a step on something else");
     }
     const operation *last = &p->op[p->n - 1];
     if (p->has_sums && p->op[p->n].t[X].id != last->t[find_result(last)].id)
-        return complain("sums of something else");
+        return hl_fake_dnn_complain("sums of something else");
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -559,7 +582,10 @@ static bool is_there(const problem *p, int i, int64_t mode)
     const engine_row *row = &engine_table[i];
     if ((mode == CUDNN_HEUR_MODE_FALLBACK) != (i == FALLBACK_ENGINE)) return false;
     if ((p->n > 1 && config.has_no_steps) || (p->has_sums && config.has_no_sums)) return false;
-    if (row->notes & DOWN_CONVERT && p->op[0].t[X].type != CUDNN_DATA_FLOAT) return false;
+    if (row->notes & DOWN_CONVERT && (!p->n || p->op[0].t[X].type != CUDNN_DATA_FLOAT))
+        return false;
+    for (int64_t a = 0; a < p->attention.n; a++)
+        if (p->attention.arg[a].align < row->align) return false;
     for (int64_t o = 0; o < p->n + p->has_sums; o++)
         for (int t = 0; t < 3; t++)
             if (p->op[o].t[t].rank && p->op[o].t[t].align < row->align) return false;
@@ -585,13 +611,14 @@ static void count_problem(const problem *p)
 static cudnnStatus_t finalize_heuristics(desc *d)
 {
     int64_t mode;
-    const desc *graph = read_link(d, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH,
-                                  CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-    if (!graph || !read_numbers(d, CUDNN_ATTR_ENGINEHEUR_MODE, &mode))
-        return complain("heuristics of nothing");
-    if (!read_link(d, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR) &&
+    const desc *graph = hl_fake_dnn_link(d, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH,
+                                         CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+    if (!graph || !hl_fake_dnn_numbers(d, CUDNN_ATTR_ENGINEHEUR_MODE, &mode))
+        return hl_fake_dnn_complain("heuristics of nothing");
+    if (!hl_fake_dnn_link(d, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP,
+                          CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR) &&
         !driver.has_context())
-        return complain("a search without a context");
+        return hl_fake_dnn_complain("a search without a context");
     d->as.graph = graph->as.graph;
     d->heur_mode = (int)mode;
     counts.searches++;
@@ -601,15 +628,17 @@ static cudnnStatus_t finalize_heuristics(desc *d)
 
 static cudnnStatus_t finalize_plan(desc *d)
 {
-    const desc *configuration =
-        read_link(d, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+    const desc *configuration = hl_fake_dnn_link(d, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
+                                                 CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
     if (!configuration || !find(d, CUDNN_ATTR_EXECUTION_PLAN_HANDLE) ==
                               !find(d, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP))
-        return complain("a plan without an engine, or for neither a handle nor a description");
+        return hl_fake_dnn_complain(
+            "a plan without an engine, or for neither a handle nor a description");
     d->as.graph = configuration->as.graph;
     d->engine = configuration->engine;
     if (engine_table[d->engine].is_refused_early) return CUDNN_STATUS_NOT_SUPPORTED;
-    if (engine_table[d->engine].notes & REDUCED_SUMS) return complain("sums in 16 bits");
+    if (engine_table[d->engine].notes & REDUCED_SUMS)
+        return hl_fake_dnn_complain("sums in 16 bits");
     counts.plans++;
     return CUDNN_STATUS_SUCCESS;
 }
@@ -619,7 +648,7 @@ static cudnnStatus_t finalize_pack(desc *d)
     const attribute *ids = find(d, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS),
                     *pointers = find(d, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
     if (!ids || !pointers || ids->n != pointers->n || !find(d, CUDNN_ATTR_VARIANT_PACK_WORKSPACE))
-        return complain("a variant pack that is not whole");
+        return hl_fake_dnn_complain("a variant pack that is not whole");
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -635,13 +664,16 @@ static cudnnStatus_t finalize(desc *d)
     case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR:
         return finalize_convolution(d);
     case CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR: return finalize_sums(d);
+    case CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR:
+    case CUDNN_BACKEND_OPERATION_SDPA_BWD_DESCRIPTOR: return hl_fake_dnn_finalize_attention(d);
+    case CUDNN_BACKEND_OPERATION_DIAGONAL_BAND_MASK_DESCRIPTOR: return hl_fake_dnn_finalize_band(d);
     case CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR: return finalize_graph(d);
     case CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR: return finalize_heuristics(d);
     case CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR: return finalize_plan(d);
     case CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR: return finalize_pack(d);
     case CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR:
-        return d->n ? CUDNN_STATUS_SUCCESS : complain("a description of nothing");
-    default: return complain("a descriptor that nobody finalizes");
+        return d->n ? CUDNN_STATUS_SUCCESS : hl_fake_dnn_complain("a description of nothing");
+    default: return hl_fake_dnn_complain("a descriptor that nobody finalizes");
     }
 }
 
@@ -649,7 +681,7 @@ cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t opaque)
 {
     CALL;
     desc *d = check(opaque, -1);
-    if (!d || d->is_final) return complain("what is finalized is nothing, or final");
+    if (!d || d->is_final) return hl_fake_dnn_complain("what is finalized is nothing, or final");
     cudnnStatus_t status = finalize(d);
     d->is_final = status == CUDNN_STATUS_SUCCESS;
     return status;
@@ -670,7 +702,7 @@ static cudnnStatus_t get_results(const desc *heur, int64_t n_asked, int64_t *n, 
         if (!is_there(&heur->as.graph, i, heur->heur_mode)) continue;
         if (*n < n_asked) {
             desc *to = check(((void **)values)[*n], CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
-            if (!to || to->is_final) return complain("no room for a configuration");
+            if (!to || to->is_final) return hl_fake_dnn_complain("no room for a configuration");
             to->as.graph = heur->as.graph, to->engine = i, to->is_final = true;
         }
         ++*n;
@@ -684,7 +716,7 @@ static cudnnStatus_t get_knobs(const desc *d, int64_t n_asked, int64_t *n, void 
 {
     for (*n = 0; *n < 2 && *n < d->engine && *n < n_asked; ++*n) {
         desc *to = check(((void **)values)[*n], CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
-        if (!to) return complain("no room for a knob");
+        if (!to) return hl_fake_dnn_complain("no room for a knob");
         to->knob[0] = *n, to->knob[1] = 10 * d->engine + *n, to->is_final = true;
     }
     return CUDNN_STATUS_SUCCESS;
@@ -698,7 +730,7 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const opaque,
     CALL;
     desc *d = check(opaque, -1), *to;
     (void)type;
-    if (!d || !d->is_final) return complain("reading what is not finalized");
+    if (!d || !d->is_final) return hl_fake_dnn_complain("reading what is not finalized");
     const engine_row *row = &engine_table[d->engine];
     *n = 0;
     switch ((int)name) {
@@ -706,7 +738,7 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const opaque,
     case CUDNN_ATTR_ENGINECFG_KNOB_CHOICES: return get_knobs(d, n_asked, n, values);
     case CUDNN_ATTR_ENGINECFG_ENGINE:
         to = check(*(void **)values, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
-        if (!to) return complain("no room for an engine");
+        if (!to) return hl_fake_dnn_complain("no room for an engine");
         to->engine = d->engine, to->is_final = true;
         *n = 1;
         break;
@@ -724,7 +756,7 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const opaque,
     case CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE:
         *(int64_t *)values = count_workspace(&d->as.graph, d->engine), *n = 1;
         break;
-    default: return complain("an attribute that nobody reads");
+    default: return hl_fake_dnn_complain("an attribute that nobody reads");
     }
     return CUDNN_STATUS_SUCCESS;
 }
@@ -741,14 +773,35 @@ static cudnnStatus_t find_tensor(const tensor *t, const desc *pack, void **out_a
         if (((const int64_t *)ids->data)[i] == t->id) *out_at = ((void *const *)pointers->data)[i];
     for (int64_t d = 0; d < t->rank; d++) n += (t->dim[d] - 1) * t->stride[d];
     if (!*out_at || !driver.is_device(*out_at, (size_t)n * bytes_of(t->type)))
-        return complain("a tensor that is not in the GPU's memory");
+        return hl_fake_dnn_complain("a tensor that is not in the GPU's memory");
     if ((uintptr_t)*out_at % (uintptr_t)t->align)
-        return complain("a tensor that is less aligned than was said");
+        return hl_fake_dnn_complain("a tensor that is less aligned than was said");
+    return CUDNN_STATUS_SUCCESS;
+}
+
+/* A number in the host's memory; 0 where the problem has none. */
+static cudnnStatus_t find_number(const tensor *t, const desc *pack, float *out)
+{
+    const attribute *ids = find(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS),
+                    *pointers = find(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
+    const float *at = NULL;
+    for (int64_t i = 0; t->rank && i < ids->n; i++)
+        if (((const int64_t *)ids->data)[i] == t->id) at = ((void *const *)pointers->data)[i];
+    if (t->rank && (!at || driver.is_device(at, sizeof *at)))
+        return hl_fake_dnn_complain("a number by value that is not in the host's memory");
+    *out = at ? *at : 0;
     return CUDNN_STATUS_SUCCESS;
 }
 
 static cudnnStatus_t find_memory(job *j, const desc *pack)
 {
+    const attention *a = &j->p.attention;
+    if (find_number(&a->scale, pack, &j->scale) || find_number(&a->hidden, pack, &j->hidden))
+        return CUDNN_STATUS_BAD_PARAM;
+    for (int64_t i = 0; i < a->n; i++) {
+        cudnnStatus_t status = find_tensor(&a->arg[i], pack, &j->arg[i]);
+        if (status != CUDNN_STATUS_SUCCESS) return status;
+    }
     for (int64_t o = 0; o < j->p.n + j->p.has_sums; o++)
         for (int t = 0; t < 3; t++) {
             const tensor *of = &j->p.op[o].t[t];
@@ -765,7 +818,7 @@ static cudnnStatus_t find_workspace(job *j, const desc *pack)
     j->workspace_bytes = count_workspace(&j->p, j->engine);
     if (!j->workspace_bytes) return CUDNN_STATUS_SUCCESS;
     if ((uintptr_t)j->workspace % 16 || !driver.is_device(j->workspace, (size_t)j->workspace_bytes))
-        return complain("a workspace that is not in the GPU's memory, or not aligned");
+        return hl_fake_dnn_complain("a workspace that is not in the GPU's memory, or not aligned");
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -773,7 +826,7 @@ static cudnnStatus_t load_engine(int i, CUstream stream)
 {
     if (engine_table[i].is_refused_late || config.runs_nothing) return CUDNN_STATUS_NOT_SUPPORTED;
     if (driver.is_capturing(stream) && !is_loaded[i])
-        return complain("an engine that would be loaded within a capture");
+        return hl_fake_dnn_complain("an engine that would be loaded within a capture");
     is_loaded[i] = true;
     return CUDNN_STATUS_SUCCESS;
 }
@@ -784,10 +837,10 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
     CALL;
     const desc *plan = check(opaque_plan, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR),
                *pack = check(opaque_pack, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
-    if (!handle || handle->kind != HANDLE) return complain("a run without a handle");
-    if (!driver.has_context()) return complain("a run without a context");
+    if (!handle || handle->kind != HANDLE) return hl_fake_dnn_complain("a run without a handle");
+    if (!driver.has_context()) return hl_fake_dnn_complain("a run without a context");
     if (!plan || !plan->is_final || !pack || !pack->is_final)
-        return complain("a run of what is not finalized");
+        return hl_fake_dnn_complain("a run of what is not finalized");
     job j = {.p = plan->as.graph, .engine = plan->engine, .drops_nan = config.drops_nan};
     j.is_rounded = engine_table[j.engine].notes & DOWN_CONVERT;
     cudnnStatus_t status = load_engine(j.engine, handle->stream);

@@ -7,12 +7,12 @@
 
 #include "kernels/cuda/cudnn_types.h"
 
-enum { MAX_DIMS = 5, MAX_SPATIAL = 3, MAX_STEPS = 5, MAX_TENSORS = 10, X = 0, W, Y };
+enum { MAX_DIMS = 5, MAX_SPATIAL = 3, MAX_STEPS = 5, MAX_TENSORS = 12, X = 0, W, Y };
 
 typedef struct tensor {
     int64_t id, align, dim[MAX_DIMS], stride[MAX_DIMS];
     int64_t type, rank;
-    int64_t is_virtual;
+    int64_t is_virtual, is_by_value;
 } tensor;
 
 typedef struct geometry {
@@ -27,10 +27,20 @@ typedef struct operation {
     tensor t[3]; /* x, w, y; of a step: x, what it reads beside, y; x, its sums, its squares' */
 } operation;
 
+/* Attention or its gradient: its tensors in the order of the node's arguments, and numbers that are
+ * given by value. As a graph within: scores and what they become, x and y. */
+enum { MAX_ARGS = 9 };
+typedef struct attention {
+    int64_t type, n; /* n: arguments */
+    int64_t is_causal;
+    tensor arg[MAX_ARGS], scale, hidden, x, y;
+} attention;
+
 typedef struct problem {
-    int64_t n;        /* the convolution and its steps; */
+    int64_t n;        /* the convolution and its steps; 0: there is attention instead */
     int64_t has_sums; /* then one more */
     operation op[2 + MAX_STEPS];
+    attention attention;
 } problem;
 
 static inline size_t bytes_of(int64_t type)
@@ -49,6 +59,8 @@ static inline int find_result(const operation *op)
 typedef struct job {
     problem p;
     void *at[2 + MAX_STEPS][3]; /* of each operation's tensors; NULL: virtual */
+    void *arg[MAX_ARGS];        /* of attention's */
+    float scale, hidden;
     void *workspace;
     int64_t workspace_bytes;
     int engine;
@@ -58,5 +70,9 @@ typedef struct job {
 
 /* A stream's work: computes a job's result. */
 const char *hl_fake_dnn_run(void *job);
+void hl_fake_dnn_attend(const job *job);
+
+float hl_fake_dnn_load(const void *p, int64_t type, int64_t i);
+void hl_fake_dnn_store(void *p, int64_t type, int64_t i, float value);
 
 #endif

@@ -5,14 +5,14 @@
 #include "tests/cuda/fake_cudnn_job.h"
 #include "tests/cuda/fake_numbers.h"
 
-static float load(const void *p, int64_t type, int64_t i)
+float hl_fake_dnn_load(const void *p, int64_t type, int64_t i)
 {
     if (type == CUDNN_DATA_BFLOAT16) return hl_bf16_to_f32(((const uint16_t *)p)[i]);
     if (type == CUDNN_DATA_HALF) return hl_f16_to_f32(((const uint16_t *)p)[i]);
     return ((const float *)p)[i];
 }
 
-static void store(void *p, int64_t type, int64_t i, float value)
+void hl_fake_dnn_store(void *p, int64_t type, int64_t i, float value)
 {
     if (type == CUDNN_DATA_BFLOAT16)
         ((uint16_t *)p)[i] = hl_f32_to_bf16(value);
@@ -50,8 +50,8 @@ static void add_product(summing *s, int a, const int64_t *at_a, int b, const int
 {
     const operation *op = &s->job->p.op[0];
     const tensor *ta = &op->t[a], *tb = &op->t[b];
-    float x = load(s->job->at[0][a], ta->type, place(ta, at_a)),
-          y = load(s->job->at[0][b], tb->type, place(tb, at_b));
+    float x = hl_fake_dnn_load(s->job->at[0][a], ta->type, place(ta, at_a)),
+          y = hl_fake_dnn_load(s->job->at[0][b], tb->type, place(tb, at_b));
     if (s->job->is_rounded) x = round_to_tf32(x), y = round_to_tf32(y);
     s->part[s->n++ < s->cut] += x * y;
 }
@@ -120,7 +120,7 @@ static void sum_weight(summing *s, const operation *op, const int64_t *at)
 static float apply_step(const job *j, int64_t i, const int64_t *at, float value)
 {
     const operation *op = &j->p.op[i];
-    float b = op->reads ? load(j->at[i][W], op->t[W].type, place(&op->t[W], at)) : 0;
+    float b = op->reads ? hl_fake_dnn_load(j->at[i][W], op->t[W].type, place(&op->t[W], at)) : 0;
     if (op->mode == CUDNN_POINTWISE_ADD) return value + b;
     if (op->mode == CUDNN_POINTWISE_MUL) return value * b;
     if (isnan(value)) return j->drops_nan ? 0 : value;
@@ -130,13 +130,17 @@ static float apply_step(const job *j, int64_t i, const int64_t *at, float value)
 const char *hl_fake_dnn_run(void *context)
 {
     const job *j = context;
+    if (j->workspace_bytes) memset(j->workspace, 0xFF, (size_t)j->workspace_bytes);
+    if (!j->p.n) {
+        hl_fake_dnn_attend(j);
+        return NULL;
+    }
     const operation *op = &j->p.op[0], *last = &j->p.op[j->p.n - 1];
     const tensor *result = &last->t[find_result(last)];
     void *to = j->at[j->p.n - 1][find_result(last)];
     float *sums = j->at[j->p.n][W], *squares = j->at[j->p.n][Y];
     int64_t at[MAX_DIMS] = {0};
     for (int64_t c = 0; j->p.has_sums && c < result->dim[1]; c++) sums[c] = squares[c] = 0;
-    if (j->workspace_bytes) memset(j->workspace, 0xFF, (size_t)j->workspace_bytes);
     do {
         summing s = {.job = j, .cut = 1 + (j->engine + j->shift) % 7};
         if (find_result(op) == Y)
@@ -147,7 +151,7 @@ const char *hl_fake_dnn_run(void *context)
             sum_weight(&s, op, at);
         float value = s.part[0] + s.part[1];
         for (int64_t i = 1; i < j->p.n; i++) value = apply_step(j, i, at, value);
-        store(to, result->type, place(result, at), value);
+        hl_fake_dnn_store(to, result->type, place(result, at), value);
         if (j->p.has_sums) sums[at[1]] += value, squares[at[1]] += value * value;
     } while (step_on(result->dim, result->rank, at));
     return NULL;

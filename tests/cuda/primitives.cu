@@ -91,6 +91,42 @@ HL_KERNEL(prim_mma_bf16, 32, const hl_bf16 *a, const hl_bf16 *b, float *c, int l
 {
     multiply(a, b, c, ld);
 }
+/* Of a (16 x 16), c(16 x 16) = a b, c + 256 = a b^T, by b as it lies and transposed; and a result
+ * as an operand: c + 512 = (a b^T) b. */
+template <class T> HL_DEVICE void multiply_fragments(const T *a, const T *b, float *c)
+{
+    enum { LD = 24 };
+    HL_SHARED(T, s, 2 * 16 * LD);
+    for (int e = hl_thread(); e < 256; e += 32) {
+        s[e / 16 * LD + e % 16] = a[e];
+        s[16 * LD + e / 16 * LD + e % 16] = b[e];
+    }
+    hl_barrier();
+    hl_fragment<T> fa, fb, ft, fc;
+    hl_fragment_load(fa, (const T *)s, LD);
+    hl_fragment_load(ft, (const T *)s + 16 * LD, LD);
+    hl_fragment_load_transposed(fb, (const T *)s + 16 * LD, LD);
+    float sum[3][2][4] = {};
+    for (int i = 0; i < 2; i++) {
+        hl_fragment_mma(sum[0][i], fa, fb.v[2 * i], fb.v[2 * i + 1]);
+        hl_fragment_mma(sum[1][i], fa, ft.v[i], ft.v[i + 2]);
+    }
+    for (int i = 0; i < 4; i++)
+        fc.v[i] = hl_fragment_word<T>(sum[1][i / 2][i % 2 * 2], sum[1][i / 2][i % 2 * 2 + 1]);
+    for (int i = 0; i < 2; i++) hl_fragment_mma(sum[2][i], fc, fb.v[2 * i], fb.v[2 * i + 1]);
+    int g = hl_thread() / 4, t = hl_thread() % 4;
+    for (int e = 0; e < 24; e++)
+        c[e / 8 * 256 + (g + e / 2 % 2 * 8) * 16 + 2 * t + e % 2 + e / 4 % 2 * 8] =
+            sum[e / 8][e / 4 % 2][e % 4];
+}
+HL_KERNEL(prim_fragments_f16, 32, const hl_f16 *a, const hl_f16 *b, float *c)
+{
+    multiply_fragments(a, b, c);
+}
+HL_KERNEL(prim_fragments_bf16, 32, const hl_bf16 *a, const hl_bf16 *b, float *c)
+{
+    multiply_fragments(a, b, c);
+}
 HL_KERNEL(prim_convert, 256, const float *in, hl_bf16 *b, hl_f16 *h, float *back, int n)
 {
     HL_FOR_GRID(i, n)

@@ -68,6 +68,7 @@ static void test_properties(void)
         CHECK_INT(device->reduced_dtype, want[i].reduced);
         CHECK_INT(device->unasked[0].bytes, want[i].unasked_bytes);
         CHECK_INT(device->unasked[1].bytes, 128 << 20);
+        CHECK_INT(device->unasked[2].bytes, facts->arch >= 80 ? 128 << 20 : 0);
         CHECK(device->is_described);
         CHECK_OK(device->ops->memory_read(device, &memory));
         CHECK_INT(memory.total_bytes, want[i].total_bytes);

@@ -133,6 +133,26 @@ template <class T> static void test_mma(const char *name)
     check("nothing beside the tile", isnan(c[16]));
 }
 
+template <class T> static void test_fragments(const char *name)
+{
+    start_case("%s", name);
+    buffer<T> a(256), b(256);
+    buffer<float> c(3 * 256);
+    fill_random(a), fill_random(b);
+    run_orders({&c}, [&] { launch(name, 1, 32, a.get(), b.get(), c.get()); });
+    for (int i = 0; i < 256; i++) {
+        double sum[3] = {0};
+        for (int k = 0; k < 16; k++) {
+            T rounded;
+            hl_put(&rounded, c[256 + i / 16 * 16 + k]);
+            sum[0] += number(a[i / 16 * 16 + k]) * number(b[k * 16 + i % 16]);
+            sum[1] += number(a[i / 16 * 16 + k]) * number(b[i % 16 * 16 + k]);
+            sum[2] += number(rounded) * number(b[k * 16 + i % 16]);
+        }
+        for (int j = 0; j < 3; j++) check("product", is_close(c[j * 256 + i], sum[j], 1e-5));
+    }
+}
+
 /* The twins of conversions against base/half.h, which has its own tests. */
 static void test_convert(uint32_t factor, uint32_t low)
 {
@@ -318,6 +338,8 @@ int main(int argc, char **argv)
     test_async();
     test_mma<hl_f16>("prim_mma_f16");
     test_mma<hl_bf16>("prim_mma_bf16");
+    test_fragments<hl_f16>("prim_fragments_f16");
+    test_fragments<hl_bf16>("prim_fragments_bf16");
     test_convert(40503, 0);
     /* Halfway between two numbers of bf16, of f16, and one beside it. */
     test_convert(0, 0x8000), test_convert(0, 0x1000), test_convert(0, 0x3000);

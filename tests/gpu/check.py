@@ -16,6 +16,7 @@ bench-large  the same: a model whose time is products
 bench-resnet, bench-convnext
              the same: models of images, of torchvision and timm, each of which PyTorch compiles for
              minutes
+attention    attention alone, forward and backward, beside PyTorch's flash kernels
 
 Before each, what is missing of Python's packages comes from the bundle (bundle.py), hotloop is
 compiled for the GPU that is there and nothing else, as far as it is not yet, and opens it.
@@ -405,14 +406,25 @@ def judge(step: Step, lines: list[str]) -> None:
 
 def bench(part: Part, names: list[str]) -> None:
     """The parts "bench-...": rows of the benchmark, each with the nodes of its step."""
+    quick = ["--smoke", "--rounds", "1", "--seconds", "0.2"] if part.emulated else []
+    measure(part, ["benchmarks", "--device", "cuda", *quick, "--only", *names])
+
+
+def attention(part: Part) -> None:
+    """The part "attention"."""
+    measure(part, ["benchmarks.attention", *(["--smoke", "--rounds", "1"] * part.emulated)])
+
+
+def measure(part: Part, module: list[str]) -> None:
+    """Runs a benchmark, whose rows go into the file."""
     if importlib.util.find_spec("torch") is None:
         part.note("PyTorch", False, "it is not installed: there is nothing to measure beside")
         return
     out = WORK / f"{part.name}.json"
     out.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "benchmarks", "--device", "cuda", "--out", str(out)]
-    quick = ["--smoke", "--rounds", "1", "--seconds", "0.2"] if part.emulated else []
-    step, _ = part.run("beside PyTorch", [*command, *quick, "--only", *names])
+    name, *options = module
+    command = [sys.executable, "-m", name, "--out", str(out), *options]
+    step, _ = part.run("beside PyTorch", command)
     if step.passed:
         found = json.loads(out.read_text())
         part.facts |= {key: found[key] for key in ("rows", "smoke", "options", "load_before")}
@@ -426,6 +438,7 @@ PARTS: dict[str, Callable[[Part], None]] = {
     "bench-large": lambda part: bench(part, ["large"]),
     "bench-resnet": lambda part: bench(part, ["resnet50-b128"]),
     "bench-convnext": lambda part: bench(part, ["convnext_small-b64"]),
+    "attention": attention,
 }
 
 

@@ -85,3 +85,32 @@ def test_training_takes_no_more(gpu: _core.Device, name: str, precision: str) ->
     taken = memory_of(gpu)
     assert result.peak_bytes == result.predicted_peak_bytes == taken["peak_bytes"]
     assert taken["current_bytes"] == 0
+
+
+class Attending(hl.nn.Module):
+    """A transformer's layer on long sequences."""
+
+    def __init__(self, dropout: float) -> None:
+        super().__init__()
+        self.layer = hl.nn.TransformerEncoderLayer(32, 4, 32, dropout, batch_first=True)
+        self.head = hl.nn.Linear(32, 2)
+
+    def forward(self, x: hl.Tensor) -> hl.Tensor:
+        return self.head(self.layer(x, is_causal=True).mean(1))
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+@pytest.mark.parametrize("precision", ["32-true", "16-mixed", "bf16-mixed"])
+def test_scores_of_attention_have_no_memory(
+    gpu: _core.Device, precision: str, dropout: float
+) -> None:
+    """All that a step takes is less than one matrix of them."""
+    n, length = 2, 1024
+    x = np.zeros((n, length, 32), "float32")
+    data = hl.DataModule.from_arrays(x, np.arange(n) % 2, val=None, batch_size=n)
+    config = quiet(accelerator="gpu", precision=precision, max_epochs=1, benchmark=False)
+    predicted = hl.plan(Attending(dropout), data, config)
+    bytes_of = 4 if precision == "32-true" else 2
+    assert predicted.peak_bytes < n * 4 * length * length * bytes_of
+    assert "cuda.attention_grad" in predicted.text
+    assert f"{length}, {length})" not in predicted.text

@@ -1,6 +1,6 @@
-"""Mutants of attention layers: masks, layouts, copies."""
+"""Mutants of attention: masks, layouts and copies of its layers; its kernels on a GPU."""
 
-from mutants.mutant import Mutant, python
+from mutants.mutant import Mutant, cuda, host, python
 
 _F, _NN = "python/hotloop/nn/functional/", "python/hotloop/nn/"
 _LAYERS = "tests/api/test_attention_modules.py::"
@@ -82,5 +82,40 @@ MUTANTS = [
         "if value is not None  # a text",
         "if True  # a text",
         python(_LAYERS + "test_saved_and_loaded"),
+    ),
+    Mutant(
+        "sums-of-attention-on-a-gpu-keep-an-old-scale",
+        "kernels/cuda/attention.cu",
+        "out.at(i, j) *= kept;",
+        "out.at(i, j) *= 1.0f;",
+        cuda("test_kernels_attention"),
+    ),
+    Mutant(
+        "warps-of-attention-on-a-gpu-skip-a-diagonal",
+        "kernels/cuda/attention.cu",
+        "if (n >= to || n + 16 <= from) continue;",
+        "if (n + 16 >= to || n + 16 <= from) continue;",
+        cuda("test_kernels_attention"),
+    ),
+    Mutant(
+        "attention-on-a-gpu-takes-heads-that-are-too-wide",
+        "kernels/cuda/attention.c",
+        "if (!n.width)",
+        "if (n.width < 0)",
+        host("test_device_attention"),
+    ),
+    Mutant(
+        "own-kernels-of-attention-are-no-algorithm",
+        "kernels/cuda/attention_dnn.c",
+        "state->plans->n + 1;",
+        "state->plans->n;",
+        host("test_device_attention_dnn"),
+    ),
+    Mutant(
+        "gradient-of-attention-by-cudnn-where-bits-repeat",
+        "kernels/cuda/dnn_attention.c",
+        "if (is_grad && graph->deterministic)",
+        "if (false)",
+        host("test_device_attention_dnn"),
     ),
 ]

@@ -118,16 +118,16 @@ _CUDNN = [
     ),
     Mutant(
         "float32-rounded-to-tf32",
-        _CUDA + "dnn_plans.c",
+        _CUDA + "dnn_conv.c",
         "conv->operand == CUDNN_DATA_FLOAT && !conv->tf32",
-        "!conv",
+        "false",
         host("test_device_cudnn"),
     ),
     Mutant(
         "convolutions-that-vary-in-deterministic-plans",
         _CUDA + "dnn_plans.c",
         "if (deterministic) bad |=",
-        "if (!conv) bad |=",
+        "if (!question) bad |=",
         host("test_device_cudnn"),
     ),
     Mutant(

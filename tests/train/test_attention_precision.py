@@ -18,7 +18,7 @@ ACCELERATOR = "gpu" if os.environ.get("HOTLOOP_TEST_GPU") else "cpu"
 class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.layer = nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, batch_first=True)
+        self.layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
         self.head = nn.Linear(16, 3)
 
     def forward(self, x: hl.Tensor) -> hl.Tensor:

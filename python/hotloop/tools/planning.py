@@ -96,7 +96,7 @@ class PlanReport:
         )
         if not self._is_described:
             return room
-        libraries = " and ".join(name for name, _ in self._unasked)
+        libraries = " and ".join(dict.fromkeys(name for name, _ in self._unasked))
         own = (
             f"hotloop's own kernels where {libraries} would choose on the GPU, whose workspaces of "
             f"{format_bytes(self.info['unasked_bytes'])} are in the peak; "

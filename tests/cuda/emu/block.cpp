@@ -305,6 +305,22 @@ static void multiply(fiber *lanes)
     }
 }
 
+/* prim.h says what a lane holds; the sums go by rows of b. */
+static void multiply_fragments(fiber *lanes)
+{
+    float a[16][16], b[16][8];
+    for (int l = 0; l < WARP; l++)
+        for (int i = 0; i < 8; i++) {
+            int g = l / 4, t = l % 4, word = i / 2;
+            a[g + word % 2 * 8][2 * t + i % 2 + word / 2 * 8] = lanes[l].a->v[i];
+            if (i < 4) b[2 * t + i % 2 + word * 8][g] = lanes[l].b->v[i];
+        }
+    for (int l = 0; l < WARP; l++)
+        for (int k = 0; k < 16; k++)
+            for (int i = 0; i < 4; i++)
+                lanes[l].of_fragment[i] += a[l / 4 + i / 2 * 8][k] * b[k][l % 4 * 2 + i % 2];
+}
+
 /* All lanes of the mask are here, the running one last. */
 static void complete(int w, uint32_t mask)
 {
@@ -314,6 +330,7 @@ static void complete(int w, uint32_t mask)
     for (int l = 0; l < WARP; l++)
         if ((mask >> l & 1) && lanes[l].votes) votes |= 1u << l;
     if (o == OP_MMA) multiply(lanes);
+    if (o == OP_FRAGMENT_MMA) multiply_fragments(lanes);
     for (int l = 0; l < WARP; l++) {
         if (!(mask >> l & 1)) continue;
         int from = find_source(lanes + l, l);
@@ -395,6 +412,12 @@ void mma(tile *c, const tile *a, const tile *b, place at)
     fiber *t = now->running;
     t->a = a, t->b = b, t->c = c;
     mma_meet(OP_MMA, at);
+}
+void fragment_mma(float *c, const tile *a, const tile *b, place at)
+{
+    fiber *t = now->running;
+    t->a = a, t->b = b, t->of_fragment = c;
+    mma_meet(OP_FRAGMENT_MMA, at);
 }
 
 /* ---- shared memory: NaN at the start, canaries around every array, every element watched ---- */

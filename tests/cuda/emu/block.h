@@ -68,6 +68,7 @@ struct fiber {
     place at;
     const tile *a, *b;
     tile *c;
+    float *of_fragment; /* c of a product of fragments */
     void *sp, *stack;
 #ifdef __SANITIZE_ADDRESS__
     void *fake_stack;

@@ -22,7 +22,8 @@ enum op : uint8_t {
     OP_SYNC,
     OP_MMA_LOAD,
     OP_MMA,
-    OP_MMA_STORE
+    OP_MMA_STORE,
+    OP_FRAGMENT_MMA
 };
 
 /* Where in the source a thread waits; two are the same place if line and file are. */
@@ -72,6 +73,8 @@ uint32_t ballot(uint32_t mask, bool predicate, place at);
 void warp_sync(uint32_t mask, place at);
 void mma(tile *c, const tile *a, const tile *b, place at);
 void mma_meet(op o, place at);
+/* Of a lane's 8 numbers of a, 4 of b, and 4 of c, in the order of its words. */
+void fragment_mma(float *c, const tile *a, const tile *b, place at);
 shared_array *find_shared(const void *key, size_t bytes, size_t element, const char *name);
 /* One of n equal parts. */
 shared_array *find_dynamic(size_t element, const char *name, int part, int n);
@@ -368,6 +371,36 @@ HL_DEVICE void hl_mma_zero(hl_tile_c &c)
 {
     memset(&c, 0, sizeof c);
 }
+
+template <class T>
+static inline void hl_emu_fragment_load(hl_fragment<T> &f, const T *src, int ld, bool transposed,
+                                        hl_emu::place at)
+{
+    if (ld % 8 || (uintptr_t)src % 16)
+        hl_emu::fail("line %d: a fragment at address %% 16 = %d with leading dim %d", at.line,
+                     (int)((uintptr_t)src % 16), ld);
+    hl_emu::mma_meet(hl_emu::OP_MMA_LOAD, at);
+    int g = hl_emu::lane() / 4, t = hl_emu::lane() % 4;
+    for (int i = 0; i < 4; i++) {
+        const T *from = src + i % 2 * 8 * ld + i / 2 * 8;
+        const T *low = from + (transposed ? 2 * t * ld + g : g * ld + 2 * t);
+        f.v[i] = low[0].bits | (uint32_t)low[transposed ? ld : 1].bits << 16;
+    }
+}
+template <class T>
+static inline void hl_emu_fragment_mma(float *c, const hl_fragment<T> &a, uint32_t b0, uint32_t b1,
+                                       hl_emu::place at)
+{
+    hl_emu::tile of_a, of_b;
+    const uint32_t b[2] = {b0, b1};
+    for (int i = 0; i < 8; i++) of_a.v[i] = hl_to_float(T{(uint16_t)(a.v[i / 2] >> i % 2 * 16)});
+    for (int i = 0; i < 4; i++) of_b.v[i] = hl_to_float(T{(uint16_t)(b[i / 2] >> i % 2 * 16)});
+    hl_emu::fragment_mma(c, &of_a, &of_b, at);
+}
+#define hl_fragment_load(f, src, ld)            hl_emu_fragment_load(f, src, ld, false, HL_EMU_HERE)
+#define hl_fragment_load_transposed(f, src, ld) hl_emu_fragment_load(f, src, ld, true, HL_EMU_HERE)
+#define hl_fragment_mma(c, a, b0, b1)           hl_emu_fragment_mma(c, a, b0, b1, HL_EMU_HERE)
+
 #define hl_mma_load(tile, src, ld)  hl_emu_mma_load(tile, src, ld, HL_EMU_HERE)
 #define hl_mma_store(dst, tile, ld) hl_emu_mma_store(dst, tile, ld, HL_EMU_HERE)
 #define hl_mma(c, a, b)             hl_emu::mma(&(c), &(a), &(b), HL_EMU_HERE)
