@@ -35,10 +35,12 @@ static const hl_kernel *const *const families_avx512[] = {HL_CPU_FAMILIES(LIST_O
 /* clang-format off */
 static const hl_kernel *const *const families_avx512bf16[] = {
     LIST_OF(matmul_bf16, avx512) LIST_OF(depthwise_bf16, avx512) LIST_OF(conv_bf16, avx512)
-    LIST_OF(conv_weight_bf16, avx512) LIST_OF(recurrence_bf16, avx512) HL_CPU_FAMILIES(LIST_OF, avx512) NULL};
+    LIST_OF(conv_weight_bf16, avx512) LIST_OF(recurrence_bf16, avx512)
+    HL_CPU_FAMILIES(LIST_OF, avx512) NULL};
 static const hl_kernel *const *const families_amx[] = {
     LIST_OF(matmul_amx, avx512) LIST_OF(depthwise_bf16, avx512) LIST_OF(conv_amx, avx512)
-    LIST_OF(conv_weight_amx, avx512) LIST_OF(recurrence_amx, avx512) HL_CPU_FAMILIES(LIST_OF, avx512) NULL};
+    LIST_OF(conv_weight_amx, avx512) LIST_OF(recurrence_amx, avx512)
+    HL_CPU_FAMILIES(LIST_OF, avx512) NULL};
 /* clang-format on */
 #endif
 

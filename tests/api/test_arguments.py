@@ -38,7 +38,7 @@ def required(call: Any) -> dict[str, Any]:
         "float": 1.0, "Real": 1.0, "Order": 2.0, "Size": 4, "Count": 2, "Sizes": 2, "Shape": 4,
         "int": 1, "Sequence[int]": (2, 2), "int | Sequence[int]": 1,
         "int | Sequence[int | None] | None": 1, "Sizing": 1, "Module": nn.Linear(4, 4),
-        "bool": True,
+        "bool": True, "str": "GRU",
     }  # fmt: skip
     known = inspect.signature(call).parameters.values()
     return {

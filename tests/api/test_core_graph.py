@@ -43,7 +43,8 @@ def test_leaves_and_nodes() -> None:
     assert (leaves["bias"]["store"], leaves["bias"]["offset"]) == ("param", 16)
     nodes = g.nodes()
     assert [node["op"] for node in nodes] == ["matmul", "sub", "mul", "sum"]
-    assert nodes[0]["attrs"] == {"trans_a": 0, "trans_b": 1, "float32_out": 0, "tf32": 0}
+    flags = {"trans_a": 0, "trans_b": 1, "float32_out": 0, "tf32": 0, "keeps_float32": 0}
+    assert nodes[0]["attrs"] == flags
     assert nodes[0]["inputs"] == (ids["x"], ids["weight"], ids["bias"])
     assert nodes[0]["outputs"] == (ids["out"],)
     assert {node["segment"] for node in nodes} == {"micro"}
@@ -373,7 +374,7 @@ def test_op_table() -> None:
     table = {op["name"]: op for op in _core.op_table()}
     assert "adam" not in table
     assert table["matmul"]["attrs"] == (
-        "flag:trans_a=0 flag:trans_b=0 flag:float32_out=0 flag:tf32=0"
+        "flag:trans_a=0 flag:trans_b=0 flag:float32_out=0 flag:tf32=0 flag:keeps_float32=0"
     )
     assert (table["concat"]["min_in"], table["concat"]["max_in"]) == (1, -1)
     assert table["relu"]["pointwise"]
