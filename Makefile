@@ -133,7 +133,8 @@ cuda-check: build
 	$(MAKE) -C tests/cuda plans
 	HOTLOOP_TEST_GPU=1 HOTLOOP_CUDA_PATH=$(FAKES)/libcuda_fake.so HOTLOOP_NVRTC_PATH=none \
 		HOTLOOP_CUDNN_PATH=none $(PYTEST) tests/ops tests/train/test_gpu.py tests/train/test_gpu_copies.py \
-		tests/train/test_gpu_launches.py tests/train/test_attention_precision.py tests/cuda $(ARGS)
+		tests/train/test_gpu_launches.py tests/train/test_gpu_sequences.py \
+		tests/train/test_attention_precision.py tests/cuda $(ARGS)
 	HOTLOOP_TEST_GPU=1 HOTLOOP_CUDA_PATH=$(FAKES)/libcuda_fake.so HOTLOOP_NVRTC_PATH=none \
 		HOTLOOP_CUDNN_PATH=none $(PYTEST) --long tests/models/test_memory_gpu.py $(ARGS)
 	HOTLOOP_TEST_GPU=1 HOTLOOP_CUDA_PATH=$(FAKES)/libcuda_fake.so \

@@ -20,7 +20,6 @@ import pytest
 from hotloop import _core, nn
 from hotloop.tools.demo import demo_parts
 from hotloop.tools.profiling import measure_peaks
-from hotloop.training import generation
 from needs import NO_GPU, emulated
 from train.recipes import classes, mlp, quiet, same_bits, weights
 
@@ -66,20 +65,6 @@ def train(accelerator: str, *, model: Any = net, workers: int = 0, **fields: Any
     data = hl.DataModule.from_arrays(X, Y, val=None, batch_size=BATCH, num_workers=workers)
     config = quiet(**({"max_epochs": EPOCHS, "accelerator": accelerator} | SGD | fields))
     return Outcome(model(), data, config)
-
-
-@pytest.mark.parametrize("is_resident", [True, False])
-def test_windows_of_a_series(is_resident: bool) -> None:
-    """Gathered from the series on the GPU, or on the host and sent."""
-    rng = np.random.default_rng(0)
-    series, target = rng.standard_normal((150, 5)), rng.integers(0, 3, 150)
-    found = []
-    for accelerator, fields in (("cpu", {}), ("gpu", {"device_cache": is_resident})):
-        data = hl.DataModule.from_windows(series, 6, 1, target=target, batch_size=BATCH)
-        model = nn.Sequential(nn.Flatten(), nn.Linear(30, 3))
-        config = quiet(**({"max_epochs": EPOCHS, "accelerator": accelerator} | SGD | fields))
-        found.append(Outcome(model, data, config))
-    check_close(found[1], found[0])
 
 
 def check_close(gpu: Outcome, cpu: Outcome) -> None:
@@ -892,18 +877,3 @@ def test_peaks_of_a_gpu_are_measured(gpu: _core.Device) -> None:
     peaks = measure_peaks(gpu)
     assert set(peaks) == {"float32", "bytes"}
     assert all(rate > 0 for rate in peaks.values())
-
-
-def test_going_on_from_a_prompt():
-    """The cache lies on the device, and a step writes its rows where they belong."""
-    model = hl.models.gpt(vocab_size=17, block_size=12, n_layer=2, n_head=2, n_embd=16)
-    prompt = np.array([[1, 2, 3], [4, 5, 6]])
-    want = hl.generate(model, prompt, 20, temperature=0, context=6)
-    model.cuda()
-    for _ in range(2):
-        np.testing.assert_array_equal(
-            hl.generate(model, prompt, 20, temperature=0, context=6), want
-        )
-    text = str(generation._generators[model]._steps[1].plan)
-    assert text.count("cuda.index_assign") == 4
-    assert "cuda.assign" not in text

@@ -1,0 +1,71 @@
+"""Sequences on a GPU, real or emulated, held against the CPU's: see test_gpu.py."""
+
+import os
+
+import hotloop as hl
+import numpy as np
+import pytest
+from hotloop import nn
+from hotloop.training import generation
+from needs import NO_GPU
+from train.recipes import quiet
+from train.test_gpu import BATCH, EPOCHS, SGD, Outcome, check_close
+
+pytestmark = pytest.mark.skipif(not os.environ.get("HOTLOOP_TEST_GPU"), reason=NO_GPU)
+
+
+@pytest.mark.parametrize("is_resident", [True, False])
+def test_windows_of_a_series(is_resident: bool) -> None:
+    """Gathered from the series on the GPU, or on the host and sent."""
+    rng = np.random.default_rng(0)
+    series, target = rng.standard_normal((150, 5)), rng.integers(0, 3, 150)
+    found = []
+    for accelerator, fields in (("cpu", {}), ("gpu", {"device_cache": is_resident})):
+        data = hl.DataModule.from_windows(series, 6, 1, target=target, batch_size=BATCH)
+        model = nn.Sequential(nn.Flatten(), nn.Linear(30, 3))
+        config = quiet(**({"max_epochs": EPOCHS, "accelerator": accelerator} | SGD | fields))
+        found.append(Outcome(model, data, config))
+    check_close(found[1], found[0])
+
+
+def test_going_on_from_a_prompt():
+    """The cache lies on the device, and a step writes its rows where they belong."""
+    model = hl.models.gpt(vocab_size=17, block_size=12, n_layer=2, n_head=2, n_embd=16)
+    prompt = np.array([[1, 2, 3], [4, 5, 6]])
+    want = hl.generate(model, prompt, 20, temperature=0, context=6)
+    model.cuda()
+    for _ in range(2):
+        np.testing.assert_array_equal(
+            hl.generate(model, prompt, 20, temperature=0, context=6), want
+        )
+    text = str(generation._generators[model]._steps[1].plan)
+    assert text.count("cuda.index_assign") == 4
+    assert "cuda.assign" not in text
+
+
+class Recurrent(nn.Module):
+    """Two directions, lengths from the input, a projection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gru = nn.GRU(3, 6, batch_first=True, bidirectional=True)
+        self.lstm = nn.LSTM(12, 5, batch_first=True, proj_size=3)
+        self.head = nn.Linear(3, 2)
+
+    def forward(self, x: hl.Tensor) -> hl.Tensor:
+        lengths = (x[:, :, 0] != 0).sum(1)
+        states, _ = self.gru(x, lengths=lengths)
+        return self.head(self.lstm(states, lengths=lengths)[1][0][0])
+
+
+def test_recurrences() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((40, 5, 3)).astype("float32")
+    x[np.arange(5) >= 1 + np.arange(40)[:, None] % 5] = 0
+    found = []
+    for accelerator in ("cpu", "gpu"):
+        data = hl.DataModule.from_arrays(x, np.arange(40) % 2, val=None, batch_size=BATCH)
+        hl.manual_seed(0)
+        config = quiet(max_epochs=EPOCHS, accelerator=accelerator, **SGD)
+        found.append(Outcome(Recurrent(), data, config))
+    check_close(found[1], found[0])
