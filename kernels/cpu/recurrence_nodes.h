@@ -15,8 +15,8 @@
  * cut by units, and whose products read what the phase before has made of all units. Both ways are
  * the same calls for rows [n0, n1) and panels [p0, p1) of columns, and give the same bits.
  *
- * A step's product adds to the gates where they are kept for the gradient: on top of z or, where
- * these have one memory, to it. Functions of gates follow in that place. The states that products
+ * A step's product adds to z where the gates are kept for the gradient, which may be z's own
+ * memory. Functions of gates follow in that place. The states that products
  * read are copies in the core's type, at a stride that shares no cache sets. A row that has ended,
  * or in reverse has not begun, takes no part in a step: its copy of the state stays as it is.
  *
@@ -29,9 +29,9 @@ enum {
      * second, and many rows have to pay for that. */
     TILE_ROWS = 2 * HL_GEMM_ROWS_BEST,
     TILE_MOST = 10 * HL_GEMM_ROWS_BEST,
-    WEIGHTS_NEAR = 1 << 20,             /* bytes of packed weights */
-    TILE_LEAST = 4,                     /* rows that a thread should have */
-    UNITS_WEIGHT = 1 << 16,             /* elements of w_hh that pay for a barrier at every step */
+    WEIGHTS_NEAR = 1 << 20, /* bytes of packed weights */
+    TILE_LEAST = 4,         /* rows that a thread should have */
+    UNITS_WEIGHT = 1 << 16, /* elements of w_hh that pay for a barrier at every step */
     WEIGHTS_MOST = 5
 };
 static const double NS_PER_GATE = 0.4; /* its function, and reading and writing it */
@@ -307,28 +307,38 @@ static void init_rows(const call *c, int64_t n0, int64_t n1, const hl_launch *la
     }
 }
 
+/* z of gates [g0, g1) to where they are kept, unless it lies there: then there is one order in
+ * which numbers are added. */
+static void copy_gates(const call *c, void *kept, int64_t g0, int64_t g1, int64_t t, const part *p)
+{
+    const hl_recurrence *r = &c->s->r;
+    void *z = c->args[HL_RECURRENCE_Z];
+    int64_t gates = count_gates(r), n = (g1 - g0) * r->H, j0 = first_column(p, n);
+    size_t bytes = (size_t)(end_column(p, n) - j0) * sizeof(float);
+    if (kept == z) return;
+    for (int64_t row = p->n0; row < p->n1; row++)
+        memcpy(find_step(c, kept, row, t, gates) + g0 * r->H + j0,
+               find_step(c, z, row, t, gates) + g0 * r->H + j0, bytes);
+}
+
 /* Gates [g0, g1) of step t: z, and what the state before it adds; of a GRU's last gate that alone,
  * apart. */
 static void sum_gates(const call *c, int64_t g0, int64_t g1, int64_t t, int64_t copy, const part *p)
 {
     const recurrence_state *s = c->s;
     const hl_recurrence *r = &s->r;
-    bool is_apart = r->cell == HL_CELL_GRU && g0 == 2;
     hl_gemm product = make_product((g1 - g0) * r->H, r->P, s->ld_state);
     product.a = find_state(c, copy, p->n0);
     if (r->bias >= 0) product.epilogue.bias = (const float *)c->args[r->bias] + g0 * r->H;
-    if (is_apart) {
+    if (r->cell == HL_CELL_GRU && g0 == 2) {
         product.c = find_step(c, c->outs[HL_RECURRENCE_CELLS], p->n0, t, r->H);
         product.ldc = r->T * r->H;
     } else {
-        int64_t gates = count_gates(r);
-        void *z = c->args[HL_RECURRENCE_Z];
-        void *kept =
-            c->outs[hl_recurrence_keeps(r) ? (int)HL_RECURRENCE_GATES : (int)HL_RECURRENCE_OUT];
-        product.c = find_step(c, kept, p->n0, t, gates) + g0 * r->H;
-        product.ldc = product.epilogue.ld_residual = r->T * gates;
-        product.first = kept != z;
-        if (kept != z) product.epilogue.residual = find_step(c, z, p->n0, t, gates) + g0 * r->H;
+        int kept = hl_recurrence_keeps(r) ? (int)HL_RECURRENCE_GATES : (int)HL_RECURRENCE_OUT;
+        copy_gates(c, c->outs[kept], g0, g1, t, p);
+        product.c = find_step(c, c->outs[kept], p->n0, t, count_gates(r)) + g0 * r->H;
+        product.ldc = r->T * count_gates(r);
+        product.first = false;
     }
     multiply(c, &product, &s->weights[g0], p);
 }

@@ -234,15 +234,15 @@ class Fuzz:
 
     def recurrence(self, attrs: dict[str, Any], dtype: str, n: int, t: int, h: int) -> list[int]:
         """Operands of a cell that fit, and attributes; lengths are what integers are."""
-        cell = self.integer(0, 4)
+        cell = self.pick((0, 1, 2, 3))
         attrs.clear()
-        attrs.update(cell=cell, reverse=self.integer(0, 2), is_sorted=self.integer(0, 2))
+        attrs.update(cell=cell, reverse=self.pick((0, 1)), is_sorted=self.pick((0, 1)))
         gates, width = (1, 1, 4, 3)[cell] * h, h
-        if cell == 2 and self.integer(0, 2):
+        if cell == 2 and self.pick((0, 1)):
             attrs["has_projection"], width = 1, 3
         shapes = [(gates, width), (n, t, gates), (n, width), (n,)]
         shapes += [(n, h)] * (cell == 2)
-        if cell == 3 and self.integer(0, 2):
+        if cell == 3 and self.pick((0, 1)):
             attrs["has_bias"] = 1
             shapes.append((gates,))
         shapes += [(width, h)] * attrs.get("has_projection", 0)

@@ -7,6 +7,7 @@ train, with a smaller last batch, validation and the best weights kept.
 import os
 
 import hotloop as hl
+import numpy as np
 import pytest
 from hotloop import _core
 from hotloop.data.shorthand import as_datamodule

@@ -106,7 +106,7 @@ def run_torch(
     tensors = [torch.from_numpy(a.copy()) for a in inputs]
     floats = [t.requires_grad_() for t in tensors if t.is_floating_point()]
     made = call(*tensors)
-    outputs = list(made) if isinstance(made, tuple) else [made]
+    outputs = flatten(made)[0]
     parameters = dict(holder.named_parameters())
     got: dict[str, Array] = {}
     of_inputs: list[Array | None] = []
