@@ -92,6 +92,13 @@ _FAMILIES: dict[str, tuple[str, str, str, list[str]]] = {
         "hotloop.nn.init",
         [],
     ),
+    "packing": (
+        "Packed sequences",
+        "For anyone whose sequences differ in length: `from hotloop.nn.utils.rnn import "
+        "pack_padded_sequence`. Names and arguments are those of `torch.nn.utils.rnn`.",
+        "hotloop.nn.utils.rnn",
+        [],
+    ),
     "models": (
         "Models",
         "For anyone who starts from a known model: `from hotloop import models`. `weights=` takes "

@@ -11,6 +11,7 @@ from mutants import (
     images,
     loops,
     pictures,
+    recurrent,
     sequences,
     solving,
     sorting,
@@ -30,6 +31,7 @@ MUTANTS = [
     *solving.MUTANTS,
     *sorting.MUTANTS,
     *pictures.MUTANTS,
+    *recurrent.MUTANTS,
     *docs.MUTANTS,
     *generation.MUTANTS,
 ]

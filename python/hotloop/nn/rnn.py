@@ -107,7 +107,10 @@ class RNNBase(Module):
         for layer in range(num_layers):
             width = input_size if layer == 0 else self._state_size * self._directions
             for suffix in self._suffixes(layer):
-                shapes = {"weight_ih": (rows, width), "weight_hh": (rows, self._state_size)}
+                shapes: dict[str, tuple[int, ...]] = {
+                    "weight_ih": (rows, width),
+                    "weight_hh": (rows, self._state_size),
+                }
                 if bias:
                     shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)}
                 if proj_size:
@@ -167,9 +170,12 @@ class RNNBase(Module):
                 f"the input's last dim must be input_size={self.input_size} of {dims}, got shape "
                 f"{tuple(x.shape)}{fix}"
             )
+        rows: Tensor = x
         if x.ndim == 2:
-            return x.unsqueeze(0)
-        return x if self.batch_first else transpose(x, 0, 1)
+            rows = x.unsqueeze(0)
+        elif not self.batch_first:
+            rows = transpose(x, 0, 1)
+        return rows
 
     def _swapped(self, got: int, rows: int, steps: int) -> str:
         """What may be wrong where a state has as many rows as the input has steps."""
@@ -205,8 +211,13 @@ class RNNBase(Module):
         return hx[0], hx[1]
 
     def _weights(self, suffix: str) -> LayerWeights:
-        kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
-        return LayerWeights(*(getattr(self, kind + suffix, None) for kind in kinds))
+        def find(kind: str) -> Any:
+            return getattr(self, kind + suffix, None)
+
+        return LayerWeights(
+            find("weight_ih"), find("weight_hh"), find("bias_ih"), find("bias_hh"),
+            find("weight_hr"),
+        )  # fmt: skip
 
     # ---- the layers
 

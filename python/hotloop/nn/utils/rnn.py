@@ -21,12 +21,7 @@ from hotloop.graph.symbolic import Tensor
 from hotloop.graph.views import reshape, transpose
 from hotloop.nn.functional.paddings import pad
 
-__all__ = [
-    "PackedSequence",
-    "check_lengths",
-    "pack_padded_sequence",
-    "pad_packed_sequence",
-]
+__all__ = ["PackedSequence", "pack_padded_sequence", "pad_packed_sequence"]
 
 
 def check_lengths(lengths: Any, rows: int, steps: int, what: str) -> Tensor:
@@ -55,7 +50,7 @@ def check_lengths(lengths: Any, rows: int, steps: int, what: str) -> Tensor:
             f"{what}: lengths must lie in 0 ... {steps}, the steps of the input, got {known[row]} "
             f"for row {row}"
         )
-    return cast(x, "int32")
+    return cast(x, dtypes.int32)
 
 
 class PackedSequence:
@@ -120,7 +115,7 @@ def pack_padded_sequence(
         raise ShapeError(f"{what}: input must have dims (T, N, ...), got shape {x.shape}")
     if not batch_first:
         x = transpose(x, 0, 1)
-    made = check_lengths(lengths, *x.shape[:2], what)
+    made = check_lengths(lengths, x.shape[0], x.shape[1], what)
     if enforce_sorted and not is_tensor(lengths):
         later = np.flatnonzero(np.diff(np.asarray(lengths)) > 0)
         if later.size:
