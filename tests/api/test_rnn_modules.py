@@ -36,6 +36,19 @@ def test_lengths_are_rows_alone(kind: Any, bidirectional: bool) -> None:
             np.testing.assert_allclose(a[:, n], b, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_second_direction_goes_back(kind: Any) -> None:
+    """Its weights in a layer of one direction, over the steps from the last to the first."""
+    both, back = kind(4, 3, batch_first=True, bidirectional=True), kind(4, 3, batch_first=True)
+    values = both.state_dict()
+    back.load_state_dict({name: values[f"{name}_reverse"] for name in back.state_dict()})
+    states, last = both(X)
+    alone, last_alone = back(X[:, ::-1])
+    np.testing.assert_allclose(states[..., 3:], alone[:, ::-1], rtol=0, atol=1e-6)
+    for a, b in zip(parts(last), parts(last_alone)):
+        np.testing.assert_allclose(a[1:], b, rtol=0, atol=1e-6)
+
+
 class Ends(nn.Module):
     """The last states of both directions, by lengths or of packed sequences."""
 

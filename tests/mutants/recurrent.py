@@ -5,7 +5,7 @@ from mutants.mutant import Mutant, c, python
 _KERNELS, _OPS = "kernels/cpu/recurrence_nodes.h", "csrc/ops/recurrence.c"
 _LAYERS = "tests/api/test_rnn_modules.py"
 _BACKWARDS = "tests/ops/test_gradients.py::test_gradient"
-_BACKWARDS += "[recurrence-states-gru-3x5x16-reverse-lengths]"
+_BACKWARDS += "[recurrence-states-gru-5x4x33-reverse-lengths]"
 
 MUTANTS = [
     Mutant(
@@ -62,6 +62,6 @@ MUTANTS = [
         "python/hotloop/nn/rnn.py",
         "reverse=way == 1,",
         "reverse=False,",
-        python(_LAYERS + "::test_lengths_are_rows_alone"),
+        python(_LAYERS + "::test_the_second_direction_goes_back"),
     ),
 ]

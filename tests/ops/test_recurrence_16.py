@@ -61,18 +61,20 @@ def test_of_bfloat16(kind: tuple[int, int], shape: tuple[int, int, int], isa: st
 
 
 @pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("reverse", [0, 1])
 @pytest.mark.parametrize("cell", [TANH, LSTM, GRU], ids=NAMES.__getitem__)
-def test_units_shared_by_threads(cell: int, isa: str) -> None:
+def test_units_shared_by_threads(cell: int, reverse: int, isa: str) -> None:
     """Three rows and four threads: steps are phases, and bits those of one thread."""
-    shape = (3, 6, 300)
-    arrays = draw(cell, shape, 0)
-    (_, one), (text, four) = (
-        run(_core.Device("cpu", 0, n, isa), cell, arrays, "float32") for n in (1, 4)
+    arrays = draw(cell, (3, 6, 300), 0)
+    arrays[3] = np.array([6, 3, 4], "int32")
+    one, four = (
+        run(_core.Device("cpu", 0, n, isa), cell, arrays, "float32", reverse=reverse)[1]
+        for n in (1, 4)
     )
-    assert text
     for a, b in zip(one, four):
         np.testing.assert_array_equal(a, b)
-    want = recurrence(cell)(*(a.astype(float) if a.dtype.kind == "f" else a for a in arrays))
+    wide = (a.astype(float) if a.dtype.kind == "f" else a for a in arrays)
+    want = recurrence(cell, bool(reverse))(*wide)
     np.testing.assert_allclose(four[0], want[0], rtol=0, atol=1e-5)
 
 
