@@ -41,7 +41,7 @@ help:
 	@echo "make gpu-check   the CUDA backend on this machine's GPU (PART=first|tests|sanitize|..."
 	@echo "make gpu-bundle  what gpu-check needs on a machine without a network"
 	@echo "make bench       ratios against PyTorch, measured side by side"
-	@echo "make bench-kernels  the same of convolutions alone"
+	@echo "make bench-kernels  the same of convolutions and of layers of sequences alone"
 	@echo "make wheel       one cp311-abi3 wheel in dist/, checked, with CUDA kernels where nvcc is"
 	@echo "make wheel-cpu   the same without kernels, in dist/cpu/"
 	@echo "make sdist       the sources in dist/, checked: they build and train elsewhere"
@@ -192,6 +192,7 @@ bench: extension $(STAMP)-torch $(STAMP)-blas
 
 bench-kernels: extension $(STAMP)-torch
 	$(BIN)/python -m benchmarks.kernels $(ARGS)
+	$(BIN)/python -m benchmarks.sequences $(ARGS)
 
 # ---------------------------------------------------------------------------- release
 
