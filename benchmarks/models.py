@@ -27,6 +27,8 @@ def make_model(nn: Any, workload: Workload) -> Any:
         return _make_resnet(nn, workload, *_RESNETS[name])
     if name == "lstm":
         return _make_lstm(nn, workload)
+    if name == "gpt":
+        return _make_gpt(nn, workload)
     if name == "transformer":
         return _make_transformer(nn, workload)
     if name == "convnext_small":
@@ -115,6 +117,57 @@ def _make_transformer(nn: Any, workload: Workload, width: int = 128) -> Any:
             return self.head(self.encoder(self.embedding(x) + self.positions).mean(1))
 
     return Transformer()
+
+
+def _make_gpt(nn: Any, workload: Workload) -> Any:
+    F, width, dropout = nn.functional, workload.features, workload.dropout
+    arange = importlib.import_module(nn.__name__.partition(".")[0]).arange
+
+    class Block(nn.Module):
+        """nanoGPT's: attention and a feed-forward part, each behind a norm."""
+
+        def __init__(self, heads: int) -> None:
+            super().__init__()
+            self.heads = heads
+            self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+            self.c_attn, self.c_proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+            self.mlp = nn.Sequential(
+                nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width),
+                nn.Dropout(dropout),
+            )  # fmt: skip
+            self.drop = nn.Dropout(dropout)
+
+        def forward(self, x: Any) -> Any:
+            n, length = x.shape[:2]
+            parts = self.c_attn(self.ln_1(x)).split(width, 2)
+            q, k, v = (
+                part.view(n, length, self.heads, width // self.heads).transpose(1, 2)
+                for part in parts
+            )
+            p = dropout if self.training else 0.0
+            seen = F.scaled_dot_product_attention(q, k, v, dropout_p=p, is_causal=True)
+            seen = seen.transpose(1, 2).reshape(n, length, width)
+            x = x + self.drop(self.c_proj(seen))
+            return x + self.mlp(self.ln_2(x))
+
+    class GPT(nn.Module):
+        """A decoder of tokens; the head's weight is the table's."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.wte = nn.Embedding(workload.classes, width)
+            self.wpe = nn.Embedding(workload.length, width)
+            self.drop = nn.Dropout(dropout)
+            self.blocks = nn.Sequential(*(Block(heads) for heads in workload.hidden))
+            self.ln_f = nn.LayerNorm(width)
+            self.lm_head = nn.Linear(width, workload.classes, bias=False)
+            self.lm_head.weight = self.wte.weight
+
+        def forward(self, ids: Any) -> Any:
+            x = self.drop(self.wte(ids) + self.wpe(arange(workload.length)))
+            return self.lm_head(self.ln_f(self.blocks(x)))
+
+    return GPT()
 
 
 # Whether blocks are bottlenecks, and how many a stage has.

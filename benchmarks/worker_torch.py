@@ -90,6 +90,8 @@ class Trainer:
     def _make_loss(self, x: Any, y: Any) -> Any:
         with self._autocast:
             output = self.model(x)
+            if self.workload.is_text:
+                output, y = output.flatten(0, 1), y.flatten()
             return F.cross_entropy(output, y, label_smoothing=self.workload.smoothing)
 
     def step(self, x: Any, y: Any) -> Any:

@@ -35,6 +35,10 @@ class Workload:
         Height and width of the inputs, which are images of three channels; 0: they are rows.
     length : int
         Rows of a window, of which each input is one; 0: they are rows.
+    is_text : bool
+        Whether a row is a token, one of the classes, and each window's target the next ones.
+    dropout : float
+        Of a model of text.
     precision : str
         Of both sides, in hotloop's words.
     optimizer : str
@@ -63,6 +67,8 @@ class Workload:
     hidden: tuple[int, ...] = ()
     image: int = 0
     length: int = 0
+    is_text: bool = False
+    dropout: float = 0.0
     precision: str = "32-true"
     optimizer: str = "adam"
     weight_decay: float = 0.0
@@ -78,6 +84,8 @@ class Workload:
         """Of a sample."""
         if self.image:
             return 3, self.image, self.image
+        if self.is_text:
+            return (self.length,)
         return (self.length, self.features) if self.length else (self.features,)
 
     @property
@@ -209,6 +217,28 @@ SEQUENCES = [
     for one in (_TRANSFORMER, _LSTM)
     for suffix, words, precision in (("", "", "32-true"), ("-bf16", ", bf16", "bf16-mixed"))
 ]
+# nanoGPT's small setting on a CPU: 65 letters, 4 layers of 4 heads.
+SEQUENCES += [
+    Workload(
+        "gpt-dropout" if dropout else "gpt",
+        f"GPT 4 x 128, 12 of 64 letters{', dropout .2' if dropout else ''}",
+        rows=1_200,
+        features=128,
+        classes=65,
+        batch=12,
+        hidden=(4,) * 4,
+        length=64,
+        is_text=True,
+        dropout=dropout,
+        optimizer="adamw",
+        weight_decay=0.1,
+        clip=1.0,
+        aims={"default": 1.0},
+        compiled=True,
+        warm_up=2,
+    )
+    for dropout in (0.0, 0.2)
+]
 TRAINING_CUDA = [
     dataclasses.replace(
         _LSTM,
@@ -281,13 +311,18 @@ FEEDING = Workload(
 
 
 def make_arrays(workload: Workload) -> tuple[Any, Any]:
-    """Inputs (rows, ...) float32 and labels (rows,) int64, the same on both sides.
+    """Inputs (rows, ...) float32 and labels (rows,) int64, or both tokens (rows, length), the same
+    on both sides.
 
     Windows are a view of their series, which hotloop gathers from; PyTorch's side copies them.
     """
     import numpy as np
 
     rng = np.random.default_rng(0)
+    if workload.is_text:
+        tokens = rng.integers(0, workload.classes, workload.rows + workload.length)
+        windows = np.lib.stride_tricks.sliding_window_view(tokens, workload.length + 1)
+        return windows[:, :-1], windows[:, 1:]
     if workload.length:
         shape = (workload.rows + workload.length - 1, workload.features)
         series = rng.standard_normal(shape, dtype=np.float32)
