@@ -14,7 +14,8 @@ from needs import take_library
 torch = take_library("torch")
 
 import hotloop as hl  # noqa: E402
-from hotloop import nn  # noqa: E402
+from hotloop import models, nn  # noqa: E402
+from parity import test_gpt, test_sequence_models  # noqa: E402
 from parity.twins import copy_weights  # noqa: E402
 from train.recipes import classes, quiet, regression  # noqa: E402
 
@@ -255,6 +256,19 @@ def sequence_data() -> tuple[np.ndarray, np.ndarray]:
     return X, (X[:, 0, 0] > 0).astype(int) + (X[:, -1, 1] > 0)
 
 
+def wide_data() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((128, 5, 29)).astype("float32")
+    return X, (X[:, 0, 0] > 0).astype(int) + (X[:, -1, 1] > 0)
+
+
+def text_data() -> tuple[np.ndarray, np.ndarray]:
+    """Tokens, and the next ones: a walk over 23 of them."""
+    walk = np.cumsum(np.random.default_rng(0).integers(0, 3, 500)) % 23
+    windows = np.lib.stride_tricks.sliding_window_view(walk, 7)[:256]
+    return windows[:, :-1], windows[:, 1:]
+
+
 def prefix_data() -> tuple[np.ndarray, np.ndarray]:
     """Tokens, then 0 from a length of 1 to 6 on."""
     X = 1 + token_data()[0] % 22
@@ -303,6 +317,20 @@ NETS: dict[str, tuple[Any, Any, Any, Any]] = {
         Recurrences, TorchRecurrences, sequence_data, torch.nn.functional.cross_entropy,
     ),
     "lengths": (Lengths, TorchLengths, prefix_data, torch.nn.functional.cross_entropy),
+    "transformer": (
+        lambda: models.transformer_classifier(29, 3, 24, 2, 1, 40, dropout=0.0, input_dropout=0.0),
+        lambda: test_sequence_models.Transformer(24, 2, 1, 40), wide_data,
+        torch.nn.functional.cross_entropy,
+    ),
+    "tcn": (
+        lambda: models.tcn(29, 3, (12, 8), 2, dropout=0.0),
+        lambda: test_sequence_models.TCN(29, 12, 8, kernel=2), wide_data,
+        torch.nn.functional.cross_entropy,
+    ),
+    "gpt": (
+        lambda: models.gpt(23, 6, 2, 2, 16), lambda: test_gpt.make_gpt(23, 6, 2, 2, 16), text_data,
+        lambda output, y: torch.nn.functional.cross_entropy(output.flatten(0, 1), y.flatten()),
+    ),
     "logistic": (
         lambda: nn.Linear(20, 3),
         lambda: torch.nn.Linear(20, 3),
