@@ -3,6 +3,7 @@
  * Each file uses only those before it in this list, so that each can be read alone (plan.h is the
  * interface of all of them):
  *
+ * poison    NaN where a region is going to write, in builds with AddressSanitizer
  * run       what a region and a task launch, and on which stream
  * captures  launches kept for replay
  * queue     an asynchronous device's streams, for the plans of a session

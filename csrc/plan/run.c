@@ -11,6 +11,8 @@
  * has it joined by the last. */
 #include "plan/run.h"
 
+#include "plan/poison.h"
+
 typedef struct blocks_run {
     const hl_plan *plan;
     const hl_chain *chains; /* whose blocks are numbered through */
@@ -41,6 +43,7 @@ static void run_block(void *context, int64_t block, int thread)
         if (hl_instr_is_skipped(plan, instr)) continue;
         int64_t per_row = plan->schedule.tasks[s].rows_per_block_row;
         hl_launch launch = make_launch(plan, instr, thread);
+        hl_poison_thread(plan, s, &launch);
         instr->kernel->block(&instr->state, run->args + instr->first_arg, begin * per_row,
                              end * per_row, &launch);
     }
@@ -73,6 +76,7 @@ static void run_phase_block(void *context, int64_t block, int thread)
     int64_t n_blocks = task->n_phase_blocks, rows = task->req.phase_rows;
     hl_launch launch = make_launch(run->plan, instr, thread);
     launch.phase = run->phase;
+    hl_poison_thread(run->plan, s, &launch);
     instr->kernel->block(&instr->state, run->args + instr->first_arg, block * rows / n_blocks,
                          (block + 1) * rows / n_blocks, &launch);
 }
@@ -101,8 +105,9 @@ static hl_status launch_chain(const hl_plan *plan, const hl_chain *chain, void *
         const hl_instr *instr = &plan->instrs[s];
         if (hl_instr_is_skipped(plan, instr)) continue;
         hl_launch launch = make_launch(plan, instr, 0);
-        if (!plan->schedule.tasks[s].req.rows && instr->kernel->launch)
-            HL_TRY(instr->kernel->launch(&instr->state, args + instr->first_arg, &launch, stream));
+        if (plan->schedule.tasks[s].req.rows || !instr->kernel->launch) continue;
+        hl_poison_thread(plan, s, &launch);
+        HL_TRY(instr->kernel->launch(&instr->state, args + instr->first_arg, &launch, stream));
     }
     return HL_OK;
 }
@@ -120,6 +125,7 @@ hl_status hl_plan_run_region(const hl_plan *plan, const hl_region *region, void 
                              hl_stream *stream)
 {
     const hl_chain *chains = &plan->schedule.chains[region->first_chain];
+    hl_poison_region(plan, region, args);
     run_blocks(&(blocks_run){plan, chains, args}, region->n_blocks, region->serial);
     const hl_chain *last = &chains[region->n_chains - 1];
     phase_run run = {plan, args, chains->first_task, last->first_task + last->n_tasks, 1};

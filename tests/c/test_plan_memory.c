@@ -369,9 +369,47 @@ static void test_captures(void)
     device->ops->destroy(device);
 }
 
+/* ---- poison ---------------------------------------------------------------------------------- */
+
+/* Kernels that write nothing give NaN in the second step too, where builds have plans poison what a
+ * region is going to write (plan/poison.h). */
+static void test_what_nobody_wrote_is_nan(void)
+{
+#ifdef __SANITIZE_ADDRESS__
+    enum { N = 3, STEPS = 2 };
+    check_case("poison");
+    hl_plan_options options = {.n_slots = 1, .k = 1};
+    hl_type type = {HL_DTYPE_F32, hl_shape_1d(N)};
+    hl_device *device;
+    hl_session *session;
+    hl_graph *graph;
+    hl_plan *plan;
+    hl_id x;
+    CHECK_OK(hl_null_backend()->device_open(hl_null_backend(), 0, NULL, &device));
+    CHECK_OK(hl_session_create(device, &session));
+    CHECK_OK(hl_graph_create(&graph));
+    CHECK_OK(hl_graph_input(graph, "x", type, &x));
+    CHECK_OK(hl_build_unary(graph, HL_OP_TANH, x, &x));
+    CHECK_OK(hl_graph_output(graph, x));
+    CHECK_OK(hl_plan_create(session, graph, &options, &plan));
+    for (int i = 0; i < STEPS; i++) {
+        float y[N] = {0};
+        hl_run_end end;
+        int64_t steps;
+        CHECK_OK(hl_plan_run(plan, 1, 0, NULL, &end, &steps));
+        CHECK_OK(hl_plan_output(plan, 0, HL_DTYPE_F32, y));
+        for (int j = 0; j < N; j++) CHECK(isnan(y[j]));
+    }
+    hl_plan_destroy(plan);
+    hl_session_destroy(session);
+    device->ops->destroy(device);
+#endif
+}
+
 int main(void)
 {
     test_predictions();
+    test_what_nobody_wrote_is_nan();
     test_sizes_that_overflow();
     test_every_allocation_of_a_prediction_may_fail();
     test_many_shapes();
