@@ -117,6 +117,25 @@ def test_summary_shows_structures(capsys) -> None:
     assert "(model)  Several  (30, 3), (30,), (30, 3)  weight (6, 3)" in text
 
 
+def test_summary_of_a_layer_with_many_parameters(capsys) -> None:
+    """An LSTM of two layers in both directions has sixteen."""
+    net = nn.Sequential(nn.LSTM(3, 4, 2, batch_first=True, bidirectional=True), Last())
+    hl.train(net, (np.zeros((8, 5, 3), "float32"), np.zeros((8, 1), "float32")), max_epochs=1)
+    out = capsys.readouterr().out
+    assert (
+        "weight_ih_l0 (16, 3), weight_hh_l0 (16, 4), bias_ih_l0 (16,), bias_hh_l0 (16,), ... 12 more"
+        in out
+    )
+    assert max(map(len, out.splitlines())) < 170
+
+
+class Last(nn.Module):
+    """One number of the last states."""
+
+    def forward(self, states):
+        return states[0][:, -1, :1]
+
+
 def test_the_summary_of_training_step_has_shapes(capsys) -> None:
     class Own(nn.Module):
         def __init__(self) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["summarize"]
 
 _MAX_ROWS = 40
-
+_MAX_SHAPES = 4  # of a layer: a recurrent one may have dozens
 
 _HEADER = ("layer", "type", "output", "parameters", "")
 
@@ -30,7 +30,7 @@ def summarize(model: Module, output_shapes: Mapping[int, str]) -> str:
     Returns
     -------
     str
-        At most 40 rows; what is left out is counted.
+        At most 40 rows, of at most 4 shapes of parameters each; what is left out is counted.
     """
     rows: list[tuple[str, ...]] = []
     seen: set[int] = set()
@@ -43,7 +43,9 @@ def summarize(model: Module, output_shapes: Mapping[int, str]) -> str:
         n = sum(p.numel() for _, p in own)
         total += n
         learning += sum(p.numel() for _, p in own if p.requires_grad)
-        shapes = ", ".join(f"{key} {tuple(p.shape)}" for key, p in own)
+        shapes = ", ".join(f"{key} {tuple(p.shape)}" for key, p in own[:_MAX_SHAPES])
+        if len(own) > _MAX_SHAPES:
+            shapes += f", ... {len(own) - _MAX_SHAPES} more"
         made = output_shapes.get(id(module), "")
         rows.append((name or "(model)", type(module).__name__, made, shapes, f"{n:,}"))
     left_out = len(rows) - _MAX_ROWS
