@@ -33,6 +33,11 @@ static inline bool hl_dtype_is_float(hl_dtype dtype)
 {
     return hl_dtype_kind(dtype) == 'f';
 }
+/* bfloat16 or float16. */
+static inline bool hl_dtype_is_16_bit(hl_dtype dtype)
+{
+    return dtype == HL_DTYPE_BF16 || dtype == HL_DTYPE_F16;
+}
 /* HL_DTYPE_COUNT when the name is unknown. */
 hl_dtype hl_dtype_parse(const char *name);
 /* torch's rule, without value-based cases: bool < integers < floats; of one kind the wider;

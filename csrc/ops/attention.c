@@ -145,12 +145,6 @@ typedef struct parts {
     hl_id q, k, v, mask, control; /* mask, control HL_NONE: none */
 } parts;
 
-static bool is_16_bit(const hl_graph *graph, hl_node_id id, int operand)
-{
-    hl_dtype dtype = hl_node_in_type(graph, &graph->nodes[id], operand)->dtype;
-    return dtype == HL_DTYPE_BF16 || dtype == HL_DTYPE_F16;
-}
-
 static hl_status take_apart(hl_graph *graph, hl_node_id id, int first, parts *out)
 {
     const hl_node node = graph->nodes[id];
@@ -256,7 +250,8 @@ hl_status hl_lower_attention(hl_graph *graph, hl_node_id id, hl_id *out_values)
     const int64_t last = 3;
     parts p;
     hl_id scores, top, e, sum, is_empty, one, zero, log_sum, infinity, drops;
-    if (is_16_bit(graph, id, 0)) return hl_lower_widened(graph, id, out_values);
+    if (hl_dtype_is_16_bit(hl_graph_dtype(graph, graph->nodes[id].in[0])))
+        return hl_lower_widened(graph, id, out_values);
     HL_TRY(take_apart(graph, id, 0, &p));
     if (p.n.S == 0) return lower_nothing(graph, id, out_values);
     HL_TRY(build_scores(graph, &p, &scores));
@@ -309,7 +304,8 @@ hl_status hl_lower_attention_grad(hl_graph *graph, hl_node_id id, hl_id *out_val
     const hl_node node = graph->nodes[id];
     parts p;
     hl_id w, ds;
-    if (is_16_bit(graph, id, 1)) return hl_lower_widened(graph, id, out_values);
+    if (hl_dtype_is_16_bit(hl_graph_dtype(graph, graph->nodes[id].in[1])))
+        return hl_lower_widened(graph, id, out_values);
     HL_TRY(take_apart(graph, id, 1, &p));
     HL_TRY(build_score_grads(graph, id, &p, &w, &ds));
     HL_TRY(hl_build_binary_number(graph, HL_OP_MUL, ds, p.attrs.scale, &ds));

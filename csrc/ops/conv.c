@@ -23,8 +23,7 @@
 /* The result's: the operands', or float32 where 16-bit ones are to give it unrounded. */
 static hl_dtype result_dtype(const hl_type *operand, const hl_attrs_conv *conv)
 {
-    bool is_16_bit = operand->dtype == HL_DTYPE_BF16 || operand->dtype == HL_DTYPE_F16;
-    return conv->float32_out && is_16_bit ? HL_DTYPE_F32 : operand->dtype;
+    return conv->float32_out && hl_dtype_is_16_bit(operand->dtype) ? HL_DTYPE_F32 : operand->dtype;
 }
 
 /* Both operands are of one floating dtype and have batch or channels and 1 to 3 spatial dims. */

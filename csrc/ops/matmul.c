@@ -7,15 +7,10 @@
 
 /* ---- types ----------------------------------------------------------------------------------- */
 
-static bool is_16_bit(hl_dtype dtype)
-{
-    return dtype == HL_DTYPE_BF16 || dtype == HL_DTYPE_F16;
-}
-
 /* The result's: the operands', or float32 where 16-bit ones are to give it unrounded. */
 static hl_dtype result_dtype(hl_dtype operand, int64_t float32_out)
 {
-    return float32_out && is_16_bit(operand) ? HL_DTYPE_F32 : operand;
+    return float32_out && hl_dtype_is_16_bit(operand) ? HL_DTYPE_F32 : operand;
 }
 
 /* Leading dims of a matrix operand. */
@@ -76,7 +71,7 @@ hl_status hl_infer_matmul_pack(const hl_graph *graph, hl_node *node, hl_type *ou
     HL_TRY(hl_check_float(b, "b"));
     HL_TRY(hl_check_rank_exactly(b, 2, "b"));
     hl_dtype dtype = hl_matmul_pack_attrs(node)->dtype;
-    if (dtype != b->dtype && !(b->dtype == HL_DTYPE_F32 && is_16_bit(dtype)))
+    if (dtype != b->dtype && !(b->dtype == HL_DTYPE_F32 && hl_dtype_is_16_bit(dtype)))
         return hl_status_set(HL_ERROR_TRACE, "dtype must be b's or 16 bits of float32, got %s",
                              hl_dtype_name(dtype));
     int64_t elements = hl_matmul_packed_elements(b->shape.dim[trans], b->shape.dim[!trans]);
@@ -201,7 +196,7 @@ hl_status hl_lower_matmul(hl_graph *graph, hl_node_id id, hl_id *out_values)
     } else if (!is_plain) {
         HL_TRY(build_batched(graph, in[0], &batch, &in[0]));
         HL_TRY(build_batched(graph, in[1], &batch, &in[1]));
-    } else if (is_16_bit(hl_graph_dtype(graph, in[0]))) {
+    } else if (hl_dtype_is_16_bit(hl_graph_dtype(graph, in[0]))) {
         return lower_reduced(graph, &node, in, &out_values[0]);
     } else {
         return hl_status_set(HL_ERROR_DEVICE, "matmul: the device must have a kernel, got none");

@@ -7,16 +7,11 @@
 
 /* ---- types ----------------------------------------------------------------------------------- */
 
-static bool is_narrow(hl_dtype dtype)
-{
-    return dtype == HL_DTYPE_BF16 || dtype == HL_DTYPE_F16;
-}
-
 /* Of what a norm computes in, its parameters and its statistics: x's own, float32 where x has 16
  * bits. */
 static hl_dtype find_own(const hl_type *x)
 {
-    return is_narrow(x->dtype) ? HL_DTYPE_F32 : x->dtype;
+    return hl_dtype_is_16_bit(x->dtype) ? HL_DTYPE_F32 : x->dtype;
 }
 
 /* Of the first output: as norms compute, or of 16 bits where that is asked for. */
@@ -27,7 +22,7 @@ static hl_status find_given(hl_dtype dtype, const hl_type *x, hl_type *out_type)
         return hl_status_set(HL_ERROR_TRACE, "dtype must be floating, got %s",
                              hl_dtype_name(dtype));
     *out_type = *x;
-    out_type->dtype = is_narrow(dtype) ? dtype : find_own(x);
+    out_type->dtype = hl_dtype_is_16_bit(dtype) ? dtype : find_own(x);
     return HL_OK;
 }
 
@@ -35,7 +30,7 @@ static hl_status find_given(hl_dtype dtype, const hl_type *x, hl_type *out_type)
 static hl_status check_dy(const hl_type *dy, const hl_type *x)
 {
     hl_type own = {find_own(x), x->shape};
-    if (is_narrow(dy->dtype)) own.dtype = dy->dtype;
+    if (hl_dtype_is_16_bit(dy->dtype)) own.dtype = dy->dtype;
     return hl_check_type(dy, &own, "dy");
 }
 
@@ -128,10 +123,10 @@ static hl_status lower_narrow(hl_graph *graph, hl_node_id id, hl_id *out_values,
     hl_dtype given = hl_graph_dtype(graph, node.out);
     hl_attrs attrs = node.attrs;
     hl_id in[NORM_INS], out;
-    *out_done = is_narrow(given);
+    *out_done = hl_dtype_is_16_bit(given);
     for (int32_t i = 0; i < node.n_in; i++) {
         in[i] = node.in[i];
-        if (!is_narrow(hl_graph_dtype(graph, in[i]))) continue;
+        if (!hl_dtype_is_16_bit(hl_graph_dtype(graph, in[i]))) continue;
         HL_TRY(hl_build_cast(graph, in[i], HL_DTYPE_F32, &in[i]));
         *out_done = true;
     }

@@ -57,8 +57,8 @@ static hl_status check_sizes(const hl_graph *graph, const hl_node *node, int at,
                              "the weight must have %lld rows for each unit and a column for each "
                              "element of the state, got (%lld, %lld)",
                              (long long)G, (long long)rows, (long long)P);
-    bool is_16_bit = w->dtype == HL_DTYPE_BF16 || w->dtype == HL_DTYPE_F16;
-    if (!is_16_bit || x->dtype == HL_DTYPE_F64) HL_TRY(hl_check_dtype(w, x->dtype, "the weight"));
+    if (!hl_dtype_is_16_bit(w->dtype) || x->dtype == HL_DTYPE_F64)
+        HL_TRY(hl_check_dtype(w, x->dtype, "the weight"));
     return HL_OK;
 }
 
@@ -496,8 +496,7 @@ hl_status hl_lower_recurrence(hl_graph *graph, hl_node_id id, hl_id *out_values)
     unrolled u = {.graph = graph, .node = graph->nodes[id]};
     hl_id *list[3];
     hl_dtype dtype = hl_graph_dtype(graph, u.node.in[HL_RECURRENCE_Z]);
-    if (dtype == HL_DTYPE_BF16 || dtype == HL_DTYPE_F16)
-        return hl_lower_widened(graph, id, out_values);
+    if (hl_dtype_is_16_bit(dtype)) return hl_lower_widened(graph, id, out_values);
     u.r = hl_recurrence_of(graph, &u.node);
     step s = {.h = u.node.in[HL_RECURRENCE_H0],
               .c = u.r.c0 >= 0 ? u.node.in[u.r.c0] : (hl_id)HL_NONE};
@@ -628,8 +627,7 @@ hl_status hl_lower_recurrence_grad(hl_graph *graph, hl_node_id id, hl_id *out_va
     unrolled u = {.graph = graph, .node = graph->nodes[id]};
     hl_id *list[3];
     hl_dtype dtype = hl_graph_dtype(graph, u.node.in[HL_RECURRENCE_GRAD_OUT]);
-    if (dtype == HL_DTYPE_BF16 || dtype == HL_DTYPE_F16)
-        return hl_lower_widened(graph, id, out_values);
+    if (hl_dtype_is_16_bit(dtype)) return hl_lower_widened(graph, id, out_values);
     u.r = hl_recurrence_of(graph, &u.node);
     grad_step s = {.dh = u.node.in[HL_RECURRENCE_GRAD_DH], .dc = u.node.in[HL_RECURRENCE_GRAD_DC]};
     HL_TRY(open_lists(graph, &u.r, 3, list));

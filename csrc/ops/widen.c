@@ -12,7 +12,7 @@ hl_status hl_lower_widened(hl_graph *graph, hl_node_id id, hl_id *out_values)
     bool is_widened = false;
     for (int32_t i = 0; i < node.n_in; i++) {
         hl_dtype dtype = hl_graph_dtype(graph, node.in[i]);
-        bool is_16_bit = dtype == HL_DTYPE_BF16 || dtype == HL_DTYPE_F16;
+        bool is_16_bit = hl_dtype_is_16_bit(dtype);
         is_widened |= is_16_bit;
         in[i] = node.in[i];
         if (is_16_bit) HL_TRY(hl_build_cast(graph, in[i], HL_DTYPE_F32, &in[i]));

@@ -493,8 +493,7 @@ void hl_pass_tf32(hl_graph *graph)
 
 static bool has_16_bits(const hl_graph *graph, hl_id id)
 {
-    hl_dtype dtype = hl_graph_dtype(graph, id);
-    return dtype == HL_DTYPE_BF16 || dtype == HL_DTYPE_F16;
+    return hl_dtype_is_16_bit(hl_graph_dtype(graph, id));
 }
 
 hl_dtype hl_amp_compute(const hl_graph *graph, hl_node_id id, const char **out_why)

@@ -23,7 +23,7 @@ static hl_id skip_rounding(const hl_graph *graph, hl_id matrix)
     if (maker == HL_NONE || graph->nodes[maker].op != HL_OP_CAST) return matrix;
     hl_id from = graph->nodes[maker].in[0];
     hl_dtype dtype = hl_graph_dtype(graph, matrix);
-    bool rounds = dtype == HL_DTYPE_BF16 || dtype == HL_DTYPE_F16;
+    bool rounds = hl_dtype_is_16_bit(dtype);
     return rounds && hl_graph_dtype(graph, from) == HL_DTYPE_F32 ? from : matrix;
 }
 

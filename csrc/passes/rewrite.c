@@ -174,8 +174,7 @@ hl_id hl_rewrite_narrow(const hl_graph *graph, hl_id value)
     if (maker == HL_NONE || graph->nodes[maker].op != HL_OP_CAST) return value;
     hl_id from = graph->nodes[maker].in[0];
     hl_dtype dtype = hl_graph_dtype(graph, from);
-    bool widens = hl_graph_dtype(graph, value) == HL_DTYPE_F32 &&
-                  (dtype == HL_DTYPE_BF16 || dtype == HL_DTYPE_F16);
+    bool widens = hl_graph_dtype(graph, value) == HL_DTYPE_F32 && hl_dtype_is_16_bit(dtype);
     return widens ? from : value;
 }
 

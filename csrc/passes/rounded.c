@@ -74,8 +74,7 @@ static bool is_replaced(rounded_state *s, const hl_node *node)
     if (node->op != HL_OP_CAST || node->segment != HL_SEGMENT_BEGIN) return false;
     const hl_value *from = hl_graph_value(s->graph, node->in[0]);
     hl_dtype dtype = hl_graph_dtype(s->graph, node->out);
-    bool rounds = from->type.dtype == HL_DTYPE_F32 &&
-                  (dtype == HL_DTYPE_BF16 || dtype == HL_DTYPE_F16) &&
+    bool rounds = from->type.dtype == HL_DTYPE_F32 && hl_dtype_is_16_bit(dtype) &&
                   (s->dtype == dtype || s->dtype == HL_DTYPE_COUNT);
     return rounds && from->kind == HL_VALUE_PARAM && from->store == s->store &&
            is_for_steps(s, node->out);

@@ -16,9 +16,9 @@
  * the same calls for rows [n0, n1) and panels [p0, p1) of columns, and give the same bits.
  *
  * A step's product adds to z where the gates are kept for the gradient, which may be z's own
- * memory. Functions of gates follow in that place. The states that products
- * read are copies in the core's type, at a stride that shares no cache sets. A row that has ended,
- * or in reverse has not begun, takes no part in a step: its copy of the state stays as it is.
+ * memory. Functions of gates follow in that place. The states that products read are copies in the
+ * core's type, at a stride that shares no cache sets. A row that has ended, or in reverse has not
+ * begun, takes no part in a step: its copy of the state stays as it is.
  *
  * Backward, what the state before a step gets is summed in the memory of h0's gradient, and a
  * cell's in that of c0's. */

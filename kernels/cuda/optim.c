@@ -64,8 +64,7 @@ static bool takes_copy(const hl_graph *graph, hl_node_id id, hl_node_id next)
     const hl_value *param = hl_graph_value(graph, node->in[0]);
     bool is_stored = copy->kind == HL_VALUE_STATE && param->kind == HL_VALUE_PARAM;
     return is_stored && graph->stores[copy->store].source == param->store &&
-           copy->offset == param->offset &&
-           (copy->type.dtype == HL_DTYPE_BF16 || copy->type.dtype == HL_DTYPE_F16);
+           copy->offset == param->offset && hl_dtype_is_16_bit(copy->type.dtype);
 }
 
 /* next: such an ASSIGN behind it; HL_NONE: there is none. */

@@ -47,18 +47,17 @@ def run_layer(
     """
     number, gates = CELLS[cell]
     rows, steps = x.shape[:2]
-    h_shape = lift(w.hh).shape[1]
-    units = lift(w.hh).shape[0] // gates
+    weight = lift(w.hh)
+    units = weight.shape[0] // gates
     has_own_bias = cell == "GRU" and w.bias_hh is not None
     bias = w.bias_ih
     if bias is not None and w.bias_hh is not None and not has_own_bias:
         bias = lift(bias) + w.bias_hh
     z = linear(x, w.ih, bias)
-    weight = cast(lift(w.hh), z.dtype)
-    h0 = zeros(rows, h_shape, dtype=z.dtype) if state.h is None else cast(state.h, z.dtype)
+    h0 = zeros(rows, weight.shape[1], dtype=z.dtype) if state.h is None else cast(state.h, z.dtype)
     if lengths is None:
         lengths = full((rows,), steps, dtype="int32")
-    inputs: list[Tensor] = [weight, z, h0, lengths]
+    inputs: list[Tensor] = [cast(weight, z.dtype), z, h0, lengths]
     if cell == "LSTM":
         c = zeros(rows, units, dtype=z.dtype) if state.c is None else cast(state.c, z.dtype)
         inputs.append(c)
