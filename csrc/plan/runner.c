@@ -410,11 +410,11 @@ static hl_status check_order(const hl_batches *order, int64_t n_order)
     return HL_OK;
 }
 
-static void note_plan(hl_runner *runner, hl_plan *plan)
+static bool has_plan(const hl_runner *runner, const hl_plan *plan)
 {
     for (int64_t i = 0; i < runner->n_plans; i++)
-        if (runner->plans[i] == plan) return;
-    runner->plans[runner->n_plans++] = plan;
+        if (runner->plans[i] == plan) return true;
+    return false;
 }
 
 hl_status hl_runner_create(const hl_batches *order, int64_t n_order, int32_t k,
@@ -427,7 +427,8 @@ hl_status hl_runner_create(const hl_batches *order, int64_t n_order, int32_t k,
     HL_GOTO(hl_alloc_zero(sizeof *runner, (void **)&runner));
     HL_GOTO(hl_alloc((size_t)n_order * sizeof *order, (void **)&runner->order));
     HL_GOTO(hl_alloc((size_t)n_order * sizeof(hl_plan *), (void **)&runner->plans));
-    for (int64_t i = 0; i < n_order; i++) note_plan(runner, order[i].plan);
+    for (int64_t i = 0; i < n_order; i++)
+        if (!has_plan(runner, order[i].plan)) runner->plans[runner->n_plans++] = order[i].plan;
     memcpy(runner->order, order, (size_t)n_order * sizeof *order);
     runner->session = order->plan->session;
     runner->n_order = n_order;
@@ -451,6 +452,31 @@ void hl_runner_destroy(hl_runner *runner)
     hl_free(runner->order);
     hl_free(runner->plans);
     hl_free(runner);
+}
+
+hl_status hl_runner_reorder(hl_runner *runner, const hl_batches *order, int64_t n_order)
+{
+    hl_batches *copy;
+    HL_TRY(check_order(order, n_order));
+    for (int64_t i = 0; i < n_order; i++)
+        if (!has_plan(runner, order[i].plan))
+            return hl_status_set(HL_ERROR_CONFIG, "run: an order must be of the runner's plans, "
+                                                  "got another at place %lld",
+                                 (long long)i);
+    hl_status status;
+    HL_TRY(hl_alloc((size_t)n_order * sizeof *order, (void **)&copy));
+    memcpy(copy, order, (size_t)n_order * sizeof *order);
+    HL_GOTO(hl_session_enter(runner->session, "order"));
+    give_up_step(runner->session, &runner->state);
+    hl_batches *old = runner->order;
+    runner->order = copy;
+    copy = old;
+    runner->n_order = n_order;
+    runner->at = runner->done = 0;
+    hl_session_leave(runner->session);
+cleanup:
+    hl_free(copy);
+    return status;
 }
 
 hl_status hl_runner_run(hl_runner *runner, int64_t n_steps, int64_t deadline_ns,

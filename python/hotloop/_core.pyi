@@ -370,8 +370,14 @@ class Runner:
     def __new__(cls, order: Sequence[tuple[Plan, int]], k: int = 1) -> Self: ...
     def run(self, n_steps: int = 1, seconds: float = 0.05, /) -> tuple[str, int, int]:
         """As Plan.run, and the batches of the steps that were run; "feed_end": of the order."""
-    def seek(self, epoch: int, batch: int = 0, /) -> None:
-        """Goes to a batch of an epoch, with all feeds; forgets a step left in the middle."""
+    def seek(
+        self, epoch: int, batch: int = 0, order: Sequence[tuple[int, int]] | None = None, /
+    ) -> None:
+        """Goes to a batch of an epoch, with all feeds; forgets a step left in the middle.
+
+        order: (i, n) in turn, n batches each of the plan of entry i of the runner's first order.
+        It stays until another is given.
+        """
     def stop(self) -> None:
         """Makes a run in another thread, else the next one, return "asked" at a barrier."""
     def abandon(self) -> None: ...

@@ -189,18 +189,76 @@ static PyObject *run(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
     return run_steps(self, n_steps, seconds);
 }
 
+/* An entry (i, n): n batches of the plan of entry i of the order that the runner was made with. */
+static bool read_turn(PyObject *self, PyObject *entry, int64_t *out_i, int64_t *out_n)
+{
+    hl_py_state *state = hl_py_state_of(self);
+    PyObject *pair = hl_py_sequence(entry, "order");
+    if (!pair) return false;
+    bool good = PyTuple_Size(pair) == 2;
+    if (!good) hl_py_fail(state, HL_ERROR_CONFIG, "order: entries must be (i, n)");
+    good = good &&
+           hl_py_int(state, PyTuple_GetItem(pair, 0), "order", 0,
+                     (int64_t)PyList_Size(runner_of(self)->plans) - 1, out_i) &&
+           hl_py_int(state, PyTuple_GetItem(pair, 1), "n", 0, INT64_MAX, out_n);
+    Py_DECREF(pair);
+    return good;
+}
+
+/* (i, n) of all entries, one after another; to be freed. NULL: an exception. */
+static int64_t *read_turns(PyObject *self, PyObject *order, int64_t *out_n)
+{
+    PyObject *entries = hl_py_sequence(order, "order");
+    int64_t *turns = NULL;
+    if (!entries) return NULL;
+    *out_n = (int64_t)PyTuple_Size(entries);
+    hl_status status = hl_alloc((size_t)(2 * *out_n + 1) * sizeof *turns, (void **)&turns);
+    bool good = status == HL_OK;
+    if (!good) hl_py_raise(hl_py_state_of(self), status);
+    for (int64_t i = 0; good && i < *out_n; i++)
+        good = read_turn(self, PyTuple_GetItem(entries, (Py_ssize_t)i), &turns[2 * i],
+                         &turns[2 * i + 1]);
+    Py_DECREF(entries);
+    if (good) return turns;
+    hl_free(turns);
+    return NULL;
+}
+
+/* Of a runner that was entered. */
+static hl_status reorder(PyObject *self, const int64_t *turns, int64_t n)
+{
+    hl_py_runner *runner = runner_of(self);
+    hl_batches *order;
+    HL_TRY(hl_alloc((size_t)(n + 1) * sizeof *order, (void **)&order));
+    for (int64_t i = 0; i < n; i++) {
+        PyObject *plan = PyList_GetItem(runner->plans, (Py_ssize_t)turns[2 * i]);
+        order[i] = (hl_batches){((hl_py_plan *)plan)->plan, turns[2 * i + 1]};
+    }
+    hl_status status = hl_runner_reorder(runner->runner, order, n);
+    hl_free(order);
+    return status;
+}
+
 static PyObject *seek(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
 {
     hl_py_state *state = hl_py_state_of(self);
-    int64_t batch = 0;
+    int64_t batch = 0, n_turns = 0, *turns = NULL;
     uint64_t epoch;
-    if (!hl_py_args_count("Runner.seek", n_args, 1, 2) ||
+    if (!hl_py_args_count("Runner.seek", n_args, 1, 3) ||
         !hl_py_seed(state, args[0], "epoch", &epoch) ||
-        (n_args > 1 && !hl_py_int(state, args[1], "batch", 0, INT64_MAX, &batch)) ||
-        !enter(self, "seek"))
+        (n_args > 1 && !hl_py_int(state, args[1], "batch", 0, INT64_MAX, &batch)))
         return NULL;
-    hl_status status;
-    HL_PY_WITHOUT_GIL(status = hl_runner_seek(runner_of(self)->runner, epoch, batch));
+    if (n_args > 2 && args[2] != Py_None && !(turns = read_turns(self, args[2], &n_turns)))
+        return NULL;
+    if (!enter(self, "seek")) {
+        hl_free(turns);
+        return NULL;
+    }
+    hl_status status = turns ? reorder(self, turns, n_turns) : HL_OK;
+    if (status == HL_OK) {
+        HL_PY_WITHOUT_GIL(status = hl_runner_seek(runner_of(self)->runner, epoch, batch));
+    }
+    hl_free(turns);
     return leave_with(self, status);
 }
 
@@ -248,7 +306,9 @@ static PyMethodDef methods[] = {
      "run($self, n_steps=1, seconds=0.05, /)\n--\n\n(\"done\" | \"deadline\" | \"asked\" | "
      "\"stopped\" | \"feed_end\", steps run, their batches). Releases the GIL."},
     {"seek", HL_PY_METH_FAST(seek),
-     "seek($self, epoch, batch=0, /)\n--\n\nGoes to a batch of an epoch, with all feeds."},
+     "seek($self, epoch, batch=0, order=None, /)\n--\n\nGoes to a batch of an epoch, with all "
+     "feeds. order: of this epoch and those after it, (i, n) in turn: n batches of the plan of "
+     "entry i."},
     {"stop", stop, METH_NOARGS,
      "stop($self, /)\n--\n\nMakes a run in another thread return \"asked\" at its next barrier."},
     {"abandon", abandon, METH_NOARGS,

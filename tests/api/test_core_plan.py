@@ -457,6 +457,33 @@ def test_runner(session: _core.Session) -> None:
     assert two.run(5, 10.0) == ("feed_end", 2, 3)
 
 
+def test_runner_takes_another_order(session: _core.Session) -> None:
+    runner, _ = make_runner(session)
+    runner.seek(0, 0, [(1, 1), (0, 1), (1, 0), (0, 1)])
+    assert runner.run(1, 10.0) == ("done", 1, 1)
+    assert session.read("seen2", "int64").tolist() == [8, 9]
+    assert runner.run(1, 10.0) == ("done", 1, 1)
+    assert session.read("seen4", "int64").tolist() == [0, 1, 2, 3]
+    assert runner.run(5, 10.0) == ("feed_end", 1, 1)
+    runner.seek(1, 2)  # the order stays
+    assert runner.run(5, 10.0) == ("feed_end", 1, 1)
+    assert session.read("seen2", "int64").tolist() == [8, 9]
+    for bad, text in (
+        ([], "must have an entry"),
+        ([(2, 1)], "order"),
+        ([(-1, 1)], "order"),
+        ([(0, -1)], "n"),
+        ([(0,)], r"\(i, n\)"),
+        ([(0, 2**62), (1, 2**62)], "63 bits"),
+    ):
+        with pytest.raises(errors.ConfigError, match=text):
+            runner.seek(0, 0, bad)
+    with pytest.raises(TypeError):
+        runner.seek(0, 0, 5)  # type: ignore[arg-type]
+    runner.seek(0, 0, [(1, 1)])
+    assert runner.run(5, 10.0) == ("feed_end", 1, 1)
+
+
 def test_runner_is_closed_before_its_session(session: _core.Session) -> None:
     runner, plans = make_runner(session)
     for plan in plans:

@@ -256,6 +256,60 @@ static void test_seek(void)
     }
 }
 
+/* An order that is given later, in the middle of a step too, runs as one that was there at first. */
+static void test_reorder(void)
+{
+    for (int asynchronous = 0; asynchronous < 2; asynchronous++) {
+        const hl_backend *backend = asynchronous ? async_backend() : hl_cpu_backend();
+        hl_batches other[3];
+        hl_run_end end;
+        int64_t steps, batches;
+        check_case("asynchronous %d", asynchronous);
+        for (int is_later = 0; is_later < 2; is_later++) {
+            outcome *out = is_later ? &got : &want;
+            memset(out, 0, sizeof *out);
+            open_two(backend, 2);
+            other[0] = (hl_batches){s.each[1].plan, 1};
+            other[1] = (hl_batches){s.each[0].plan, 3};
+            other[2] = (hl_batches){s.each[1].plan, 1};
+            if (is_later) {
+                CHECK_OK(hl_runner_seek(s.runner, 0, 0));
+                CHECK_OK(hl_runner_run(s.runner, 0, 1, NULL, &end, &steps, &batches));
+                CHECK_OK(hl_runner_reorder(s.runner, other, 3));
+            } else {
+                hl_runner_destroy(s.runner);
+                CHECK_OK(hl_runner_create(other, 3, 2, &s.runner));
+            }
+            run_epoch(out, 1, 0, 1, !asynchronous);
+            read_outcome(out);
+            CHECK_INT(out->batches, 5);
+            if (is_later) {
+                s.order[0].n = -1;
+                CHECK_ERROR(hl_runner_reorder(s.runner, s.order, 2), HL_ERROR_CONFIG, "got -1");
+                CHECK_ERROR(hl_runner_reorder(s.runner, s.order, 0), HL_ERROR_CONFIG,
+                            "must have an entry");
+            }
+            close_session();
+        }
+        check_same();
+    }
+}
+
+/* An order of plans that the runner was not made with. */
+static void test_reorder_refuses_others(void)
+{
+    hl_batches other[2];
+    hl_runner *one;
+    check_case("another plan");
+    open_two(hl_cpu_backend(), 1);
+    CHECK_OK(hl_runner_create(s.order, 1, 1, &one));
+    other[0] = s.order[0];
+    other[1] = s.order[1];
+    CHECK_ERROR(hl_runner_reorder(one, other, 2), HL_ERROR_CONFIG, "got another at place 1");
+    hl_runner_destroy(one);
+    close_session();
+}
+
 /* A stop is finished with the window, whichever plan it came from. */
 static void test_stop(void)
 {
@@ -421,6 +475,8 @@ int main(void)
     test_one_plan();
     test_windows_of_two_plans();
     test_seek();
+    test_reorder();
+    test_reorder_refuses_others();
     test_stop();
     test_refused();
     test_given_up_in_a_window();
