@@ -6,20 +6,64 @@ is trained, here for who wants to see it.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from hotloop import _core
-from hotloop.data.split import Field, Split, nest_fields
+from hotloop.data.padding import pad_batch
+from hotloop.data.split import Split, nest_fields, paddings_of
 from hotloop.errors import DataError
 
-__all__ = ["cut_batches", "gather_batches", "make_feeds"]
+__all__ = [
+    "Group",
+    "cut_batches",
+    "gather_batches",
+    "limit_batches",
+    "make_feeds",
+    "order_batches",
+]
+
+_STREAM = "batches"
+
+
+class Group(NamedTuple):
+    """Equal batches of an epoch, for which there is one plan.
+
+    Attributes
+    ----------
+    rows : int
+        Samples in a batch.
+    count : int
+        Batches.
+    part : int
+        Whose samples these are, of the split's ``parts``.
+    """
+
+    rows: int
+    count: int
+    part: int = 0
 
 
 def cut_batches(
+    name: str, split: Split, batch_size: int, *, drop_last: bool, merge_tail: bool
+) -> list[Group]:
+    """As :meth:`DataModule.batches`, of a split."""
+    return [
+        Group(rows, count, number)
+        for number, part in enumerate(split.parts)
+        for rows, count in _cut(
+            name, part.n, batch_size, drop_last=drop_last, merge_tail=merge_tail
+        )
+    ]
+
+
+def _cut(
     name: str, n: int, batch_size: int, *, drop_last: bool, merge_tail: bool
 ) -> list[tuple[int, int]]:
-    """As :meth:`DataModule.batches`, of a split of n rows."""
+    """(rows, count) of the batches of n samples."""
     size = min(batch_size, n)
     count, tail = divmod(n, size)
     if merge_tail and size == 1:
@@ -38,9 +82,21 @@ def cut_batches(
     return [(size, count), (tail, 1)]
 
 
+def limit_batches(groups: Sequence[Group], most: int) -> list[Group]:
+    """So many batches at most: the first of an order, of each part its share."""
+    ends = list(itertools.accumulate(group.count for group in groups))
+    most = min(most, ends[-1])
+    if len({group.part for group in groups}) == 1:
+        upto = [min(end, most) for end in ends]
+    else:
+        upto = [-(-end * most // ends[-1]) for end in ends]
+    counts = [end - begin for begin, end in itertools.pairwise([0, *upto])]
+    return [g._replace(count=count) for g, count in zip(groups, counts, strict=True) if count]
+
+
 def make_feeds(
     split: Split,
-    groups: Sequence[tuple[int, int]],
+    groups: Sequence[Group],
     *,
     shuffle: bool,
     seed: int,
@@ -48,32 +104,77 @@ def make_feeds(
     n_threads: int,
 ) -> list[_core.Feed]:
     """As :meth:`DataModule.feeds`, of a split."""
-    made, first = [], 0
-    for size, count in groups:
+    made = []
+    first = [0] * len(split.parts)  # position in the order of each part's samples
+    for size, count, number in groups:
+        part = split.parts[number]
         made.append(
             _core.Feed(
-                split.n,
+                part.n,
                 size,
-                rows=split.rows,
+                rows=part.rows,
                 shuffle=shuffle,
                 seed=seed,
-                first=first,
+                first=first[number],
                 count=size * count,
                 n_threads=n_threads,
                 n_slots=n_slots,
             )
         )
-        first += size * count
+        first[number] += size * count
     return made
 
 
+def order_batches(
+    groups: Sequence[Group], *, shuffle: bool, seed: int, epoch: int, run: int = 1
+) -> list[tuple[int, int]]:
+    """In which order an epoch takes the batches of its groups.
+
+    Groups of one part follow one another: their samples are drawn at random already. Batches of
+    several parts are mixed, so that no part of an epoch has one length alone.
+
+    Parameters
+    ----------
+    groups : sequence of Group
+    shuffle : bool
+        Whether they are mixed.
+    seed, epoch : int
+        Which decide the order.
+    run : int
+        Batches of a group that stay together: the parts that a batch was divided into.
+
+    Returns
+    -------
+    list of (int, int)
+        (number of a group, batches of it that follow) in turn.
+    """
+    if not shuffle or len({group.part for group in groups}) == 1:
+        return [(number, group.count) for number, group in enumerate(groups)]
+    turns = [
+        (number, min(run, group.count - begin))
+        for number, group in enumerate(groups)
+        for begin in range(0, group.count, run)
+    ]
+    return [turns[i] for i in _core.permutation(seed, _STREAM, epoch, len(turns))]
+
+
 def gather_batches(
-    fields: tuple[Field, ...], feeds: list[_core.Feed], epoch: int
+    split: Split,
+    groups: Sequence[Group],
+    feeds: list[_core.Feed],
+    order: Sequence[tuple[int, int]],
+    epoch: int,
 ) -> Iterator[dict[str, Any]]:
     """The batches of an epoch as arrays, nested as the user's."""
     for feed in feeds:
         feed.seek(epoch)
-        while (rows := feed.next_rows()) is not None:
-            yield nest_fields(
-                {f.name: _core.gather_rows(f.source[0], rows, f.dtype, f.source[1]) for f in fields}
-            )
+    for number, count in order:
+        fields = split.parts[groups[number].part].fields
+        for _ in range(count):
+            rows = feeds[number].next_rows()
+            assert rows is not None  # the feed has the group's batches
+            values = {
+                f.name: _core.gather_rows(f.source[0], rows, f.gathered_dtype, f.source[1])
+                for f in fields
+            }
+            yield nest_fields(pad_batch(values, paddings_of(fields), np.where))

@@ -37,7 +37,7 @@ _MOST_NAMED = 10  # columns in a message
 def blocks(
     field: Field, rows: npt.NDArray[np.int64] | None, what: str
 ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[Any]]]:
-    """Row numbers and rows of an array, a few at a time.
+    """Row numbers and rows of an array, a few at a time; of windows, the rows of their series.
 
     Parameters
     ----------
@@ -48,6 +48,7 @@ def blocks(
     what : str
         Before the array's name, for who watches: "checking".
     """
+    field, rows = field.flat(rows)
     array = field.array
     n = len(array) if rows is None else len(rows)
     step = max(1, _BLOCK // max(1, array[:1].size))
@@ -62,7 +63,14 @@ def blocks(
 
 
 def place(field: Field, row: int, index: tuple[int, ...]) -> str:
-    """Where a value is: ``row 17, column 3``."""
+    """Where a value is: ``row 17, column 3``, ``row 2 of sequence 5, column 3``."""
+    if field.padding is not None:
+        sequences = field.padding.sequences
+        number = sequences.number_of(row)
+        where = f"sequence {number}"
+        if field.padding.role == "rows":
+            where = f"row {row - int(sequences.starts[number])} of {where}"
+        return f"{where}, column {index[0]}" if len(index) == 1 else where
     if not index:
         return f"row {row}"
     if len(index) == 1 and field.columns is not None:

@@ -22,8 +22,26 @@ def _splits_of(data: DataSplits) -> dict[str, Split]:
     return {name: split for name, split in found.items() if split is not None}
 
 
+def _describe_buckets(split: Split) -> str:
+    """The buckets of training's sequences, each with how many it has, and how much is padding."""
+    parts = split.buckets[::-1]
+    lengths = [part.fields[0].shape[0] for part in parts]
+    shown = ", ".join(f"{length}: {part.n:,}" for length, part in zip(lengths, parts))
+    share = 1.0 - _rows_of(split) / sum(n * part.n for n, part in zip(lengths, parts))
+    return f"buckets     {shown} sequences; {share:.0%} of the rows are padding"
+
+
+def _rows_of(split: Split) -> int:
+    padding = split.fields[0].padding
+    assert padding is not None  # of sequences
+    return int(padding.sequences.left[split.rows].sum())
+
+
 def _describe_field(field: Field) -> str:
-    return f"{field.label} {field.array.dtype} {field.array.shape[1:]}"
+    shape: object = field.array.shape[1:]
+    if field.padding is not None and field.padding.role == "rows":
+        shape = f"({', '.join(['rows', *map(str, field.array.shape[2:])])})"
+    return f"{field.label} {field.array.dtype} {shape}"
 
 
 def describe_line(data: DataSplits) -> str:
@@ -48,7 +66,9 @@ def _y_fields(data: DataSplits) -> set[str]:
 def _describe_target(data: DataSplits, field: Field) -> str:
     target = data.targets[name_of_target(field.name) or ""]
     if target.kind == "class":
+        is_by_row = field.padding is not None and field.padding.role == "rows"
         at = f" at {field.array.shape[1:]} positions" if field.array.ndim > 1 else ""
+        at = " in each row" if is_by_row else at
         return f"{field.label} of {counted(target.n_classes or 0, 'class', 'classes')}{at}"
     if target.kind == "multilabel":
         return f"{field.label} 0 or 1 in {field.array.shape[1:]}"
@@ -61,11 +81,13 @@ def describe_all(data: DataSplits, standardized: str) -> str:
     lines = [describe_line(data), f"{'split':<6}{'rows':>12}{'batches':>10}{'last':>8}"]
     for name, split in splits.items():
         groups = data.batches(name, training=name == "train", merge_tail=False)
-        n = sum(count for _, count in groups)
-        lines.append(f"{name:<6}{split.n:>12,}{n:>10,}{groups[-1][0]:>8,}")
+        n = sum(group.count for group in groups)
+        lines.append(f"{name:<6}{split.n:>12,}{n:>10,}{groups[-1].rows:>8,}")
     lines.append("")
+    if splits["train"].buckets:
+        lines += [_describe_buckets(splits["train"]), ""]
     for field in splits["train"].fields:
-        shape = ", ".join(map(str, field.array.shape[1:]))
+        shape = ", ".join(map(str, field.shape))
         lines.append(
             f"{field.name:<12}{field.array.dtype} ({shape}) -> {field.dtype}, "
             f"{field.source[0].nbytes:,} bytes"

@@ -12,6 +12,15 @@ from hotloop.base.rules import whole
 from hotloop.data.arrays import pick_columns
 from hotloop.data.options import read_standardize, refuse_options
 from hotloop.data.partition import divide_rows, read_groups
+from hotloop.data.sequences import (
+    Layout,
+    lay_sequences,
+    read_buckets,
+    read_pad_value,
+    read_role,
+    read_sequences,
+    targets_of,
+)
 from hotloop.data.splits import SPLITS, DataSplits
 from hotloop.data.tables import Table, read_table, unpack_dataset
 from hotloop.data.targets import ids_of
@@ -384,6 +393,147 @@ class DataModule(DataSplits):
         table = read_table(windows.X, windows.y, None, standardize=wanted)
         rows = windows.rows.items()
         self._set_splits({name: (table, of) for name, of in rows if of is not None}, wanted, False)
+        self._name_classes(classes)
+        return self
+
+    @classmethod
+    def from_sequences(
+        cls,
+        X: Any,
+        y: Any = None,
+        *,
+        lengths: Any = None,
+        buckets: str | int | Sequence[int] = "auto",
+        lengths_as: str = "lengths",
+        pad_value: float = 0.0,
+        val: Any = None,
+        test: Any = None,
+        batch_size: int = 64,
+        shuffle: bool = True,
+        split: str | None = None,
+        stratify: bool | str = "auto",
+        groups: Any = None,
+        sample_weight: Any = None,
+        normalize: str | None = None,
+        classes: Sequence[Any] | None = None,
+        allow_nonfinite: bool = False,
+        drop_last: bool = False,
+        seed: int = 42,
+        num_workers: int = 0,
+        pin_memory: bool | str = "auto",
+        **unknown: Any,
+    ) -> DataModule:
+        """A DataModule of sequences of several lengths, which are padded in batches alone.
+
+        Each batch has sequences of one bucket: as many rows each as the bucket's length, those
+        behind a sequence's end being padding. There is a plan for each bucket, and all of them
+        share one memory, as large as the longest bucket needs. The order of batches mixes buckets.
+
+        Parameters
+        ----------
+        X : list of array_like (T_i, ...), or array_like (rows, ...) with lengths
+            A row for each step: features, or integers as ids for embeddings. They are copied once,
+            below one another.
+        y : array_like (n, ...) or list of array_like (T_i,), optional
+            A target for each sequence, as for :meth:`from_arrays`; or a class for each row, of
+            which those in padding count nothing in losses and metrics. With lengths, the classes of
+            all rows may be one array.
+        lengths : array_like (n,), optional
+            Rows of each sequence, where X has them below one another.
+        buckets : "auto", int or list of int
+            Lengths; each sequence goes to the shortest that holds it. One length pads everything to
+            it. "auto": as few, up to 8, as leave a tenth of padding, each with a batch's sequences
+            at least.
+        lengths_as : {"lengths", "padding_mask", "attention_mask"}
+            What forward gets as its second argument, ``forward(x, lengths)``: int64 lengths
+            ``(batch,)``, as :func:`nn.utils.rnn.pack_padded_sequence` takes them, or bools
+            ``(batch, rows)``: True in padding, as ``key_padding_mask`` of attention has it, or True
+            in rows of the sequence, as ``attention_mask`` of BERT.
+        pad_value : float
+            What stands in padding, after standardisation.
+        val, test
+            A fraction or number of the sequences, their numbers, a mask, or data of its own:
+            ``(X, y)``, ``(X, y, weight)``, lists of sequences.
+        batch_size : int
+            Sequences in a step. Each bucket may have a smaller last batch.
+        split, stratify, groups, sample_weight
+            As for :meth:`from_arrays`, one for each sequence.
+        normalize : "standard" or None
+            Standardise features by the rows of training sequences, padding left out.
+        shuffle, classes, allow_nonfinite, drop_last, seed, num_workers, pin_memory
+            As for the class.
+        **unknown
+            Refused by name, with the option that is meant.
+
+        Returns
+        -------
+        DataModule
+
+        Raises
+        ------
+        ConfigError
+            For an option out of its range.
+        DataError
+            For a sequence without rows or longer than all buckets, rows of several shapes, lengths
+            that do not add up to the rows, targets that are neither one for each sequence nor one
+            for each row.
+
+        Notes
+        -----
+        A mean over sequences is the same in any bucket. What forward makes of padding is its own:
+        a mean over time, attention or a convolution has to leave it out by its second argument, and
+        recurrent layers take lengths or a packed sequence. A :class:`nn.BatchNorm1d` over steps
+        counts padding.
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> X = [rng.random((n, 3)) for n in rng.integers(5, 40, 200)]
+        >>> y = [int(x.mean() > 0.5) for x in X]
+        >>> data = hl.DataModule.from_sequences(X, y, buckets=[20, 40], val=0.2, batch_size=16)
+        >>> model = hl.models.lstm_classifier(3, 2)
+        >>> result = hl.train(model, data, max_epochs=2)
+        """
+        refuse_options(unknown, cls.from_sequences)
+        self = cls.__new__(cls)
+        self._set_options(
+            batch_size, num_workers, pin_memory, shuffle, drop_last, seed, allow_nonfinite
+        )
+        wanted = read_normalize(normalize)
+        role = read_role(lengths_as)
+        laid = read_sequences(X, y, lengths, sample_weight, standardize=wanted)
+        fill = read_pad_value(pad_value, laid)
+        n = len(laid.sequences.lengths)
+        given = {"val": val, "test": test}
+        own = {name: part for name, part in given.items() if isinstance(part, tuple)}
+        rows = divide_rows(
+            n,
+            {name: part for name, part in given.items() if name not in own},
+            ids=laid.ids,
+            groups=None if groups is None else read_groups(groups, n),
+            how=split,
+            gap=0,
+            shuffle=self._shuffle,
+            stratify=stratify,
+            seed=self._seed,
+        )
+        parts = {"train": (laid, rows["train"])}
+        for name in ("val", "test"):
+            if name in own:
+                source = unpack_dataset(own[name], name)
+                part = read_sequences(
+                    source.X, source.y, None, source.weight, prefix=f"{name} ", like=laid,
+                    standardize=wanted,
+                )  # fmt: skip
+                parts[name] = part, None
+            elif rows[name] is not None:
+                parts[name] = laid, rows[name]
+        known = {id(part): part.sequences.lengths for part, _ in parts.values()}
+        found = read_buckets(buckets, np.concatenate(list(known.values())), self._batch_size)
+        layout = Layout(found, role, fill)
+        splits = {name: lay_sequences(part, of, layout) for name, (part, of) in parts.items()}
+        targets = [targets_of(part, splits[name]) for name, (part, _) in parts.items()]
+        self._hold(splits, targets, frozenset({"0"} if wanted else ()), False)
         self._name_classes(classes)
         return self
 

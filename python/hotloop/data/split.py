@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from hotloop.data.padding import ROLES, Padding, pad_batch
 from hotloop.data.strides import series_of
 
-__all__ = ["Field", "Split", "nest_fields"]
+__all__ = ["Field", "Split", "nest_fields", "padding_of", "paddings_of"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -32,6 +33,10 @@ class Field:
         As the user calls it, for messages: ``X``, ``X['age']``, ``val y``.
     columns : tuple of str or None
         Names of the columns, where it came with some.
+    padding : Padding or None
+        Of data whose samples are sequences of several lengths.
+    series : ndarray or None
+        What the array is windows of, where it has more rows than these reach.
     """
 
     name: str
@@ -39,15 +44,32 @@ class Field:
     dtype: str
     label: str = ""
     columns: tuple[str, ...] | None = None
+    padding: Padding | None = None
+    series: npt.NDArray[Any] | None = None
 
     @property
     def is_input(self) -> bool:
         """Whether forward receives it."""
         return self.name.split(".")[0] == "x"
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of a sample, as it enters the graph."""
+        if self.padding is not None and self.padding.role in ROLES[1:]:
+            return (self.padding.length,)
+        return tuple(self.array.shape[1:])
+
+    @property
+    def gathered_dtype(self) -> str:
+        """In which it is gathered: masks are made of lengths."""
+        is_said = self.padding is not None and self.padding.role in ROLES
+        return "int64" if is_said else self.dtype
+
     @functools.cached_property
     def source(self) -> tuple[npt.NDArray[Any], int]:
         """The array in memory, and how many of its rows a row of this one is: 0, itself."""
+        if self.series is not None:
+            return self.series, self.array.shape[1]
         return series_of(self.array)
 
     def flat(
@@ -60,8 +82,10 @@ class Field:
         is_used = np.zeros(len(series), np.bool_)
         begins = np.arange(len(self.array)) if rows is None else rows
         for i in range(window):
+            if self.padding is not None:  # windows end where their sequences do
+                begins = begins[self.padding.sequences.left[begins] > i]
             is_used[begins + i] = True
-        return dataclasses.replace(self, array=series), np.flatnonzero(is_used)
+        return dataclasses.replace(self, array=series, series=None), np.flatnonzero(is_used)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -76,11 +100,20 @@ class Split:
         Row numbers into the fields' arrays, ascending; None: all of them.
     n : int
         Samples.
+    buckets : tuple of Split
+        Of sequences of several lengths: those of each bucket, the longest first. The fields of the
+        whole have the longest's length.
     """
 
     fields: tuple[Field, ...]
     rows: npt.NDArray[np.int64] | None
     n: int
+    buckets: tuple[Split, ...] = ()
+
+    @property
+    def parts(self) -> tuple[Split, ...]:
+        """What batches are made of: the buckets, else all of it."""
+        return self.buckets or (self,)
 
     def middle(self, name: str) -> npt.NDArray[np.float64]:
         """A value of a field that lies among those of its rows: the median of some, evenly spread.
@@ -109,7 +142,41 @@ class Split:
     def by_field(self) -> dict[str, npt.NDArray[Any]]:
         """The rows of each field by its name."""
         rows = slice(None) if self.rows is None else self.rows
-        return {field.name: field.array[rows] for field in self.fields}
+        values = {field.name: field.array[rows] for field in self.fields}
+        for field in self.fields:
+            if field.padding is not None:  # -100 has no place among bytes
+                values[field.name] = values[field.name].astype(field.gathered_dtype)
+        return pad_batch(values, paddings_of(self.fields), np.where)
+
+    def sequences(self, name: str) -> list[npt.NDArray[Any]] | None:
+        """The sequences of a field, each with its own length; None: samples have no lengths.
+
+        Parameters
+        ----------
+        name : str
+            Of the field.
+        """
+        field = next(field for field in self.fields if field.name == name)
+        if field.padding is None or field.padding.role != "rows":
+            return None
+        series, left = field.source[0], field.padding.sequences.left
+        return [series[row : row + left[row]] for row in self.rows]  # type: ignore[union-attr]
+
+
+def paddings_of(fields: Sequence[Field]) -> dict[str, Padding]:
+    """The paddings of those fields that have one, by name."""
+    return {field.name: field.padding for field in fields if field.padding is not None}
+
+
+def padding_of(fields: Sequence[Field]) -> tuple[str, float] | None:
+    """Of inputs that are sequences of several lengths, how forward learns of padding and what
+    stands there; None of others.
+    """
+    paddings = [field.padding for field in fields if field.padding is not None]
+    if not paddings:
+        return None
+    fill = next(padding.fill for padding in paddings if padding.role == "rows")
+    return next(padding.role for padding in paddings if padding.role in ROLES), fill
 
 
 def nest_fields(fields: Mapping[str, Any]) -> dict[str, Any]:

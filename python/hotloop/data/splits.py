@@ -18,7 +18,13 @@ from hotloop import _core
 from hotloop.base.messages import warn
 from hotloop.base.rules import either, flag, reject, whole
 from hotloop.base.suggest import name_missing
-from hotloop.data.batching import cut_batches, gather_batches, make_feeds
+from hotloop.data.batching import (
+    Group,
+    cut_batches,
+    gather_batches,
+    make_feeds,
+    order_batches,
+)
 from hotloop.data.checks import blocks, check_labels, check_values, check_weights
 from hotloop.data.described import describe_all, describe_line
 from hotloop.data.options import read_classes
@@ -116,11 +122,22 @@ class DataSplits:
         wanted: bool | frozenset[str],
         scales_targets: bool,
     ) -> None:
-        self._splits = {
+        splits = {
             name: Split(table.fields, rows, table.n if rows is None else len(rows))
             for name, (table, rows) in parts.items()
         }
-        self._targets = merge_targets([table.targets for table, _ in parts.values()])
+        targets = [table.targets for table, _ in parts.values()]
+        self._hold(splits, targets, wanted, scales_targets)
+
+    def _hold(
+        self,
+        splits: dict[str, Split],
+        targets: list[dict[str, Targets]],
+        wanted: bool | frozenset[str],
+        scales_targets: bool,
+    ) -> None:
+        self._splits = splits
+        self._targets = merge_targets(targets)
         self._checked: set[str] = set()
         self._good: list[npt.NDArray[Any]] = []  # of which every row was checked
         self._transforms: list[Any] | None = None
@@ -273,8 +290,9 @@ class DataSplits:
         Returns
         -------
         tuple
-            X as it was given, ``(rows, ...)`` or a dict or tuple of such arrays, before transforms;
-            y likewise, with classes by their names where they have some, or None.
+            X as it was given, ``(rows, ...)`` or a dict or tuple of such arrays, of sequences a
+            list of arrays, before transforms; y likewise, with classes by their names where they
+            have some, or None.
 
         Raises
         ------
@@ -289,13 +307,33 @@ class DataSplits:
         ((100, 64), (100,))
         """
         split = self._require(split_name)
+        if split.buckets:
+            return self._sequences(split)
         named = {}
         for name, array in split.by_field().items():
-            target = name_of_target(name)
-            known = None if target is None else self._targets[target].classes
-            named[name] = array if known is None else names_of_ids(array, known)
+            named[name] = self._by_names(name, array)
         batch = nest_fields(named)
         return batch["x"], batch.get("y")
+
+    def _by_names(self, field: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Class ids of a target's field as their names, where they have some."""
+        target = name_of_target(field)
+        known = None if target is None else self._targets[target].classes
+        return array if known is None else names_of_ids(array, known)
+
+    def _sequences(self, split: Split) -> tuple[Any, Any]:
+        """X and y of sequences of several lengths: lists of arrays, each with its own."""
+        goal = next((field for field in split.fields if field.name == "y"), None)
+        y: Any = None
+        if goal is not None:
+            found = split.sequences("y")
+            rows = split.rows if found is None else None
+            y = (
+                self._by_names("y", goal.array[rows])
+                if found is None
+                else [self._by_names("y", one) for one in found]
+            )
+        return split.sequences("x.0"), y
 
     def class_counts(self, target: str = "") -> list[int]:
         """Training rows of each class; of ids per position, training positions.
@@ -334,9 +372,9 @@ class DataSplits:
         dict of (str, tuple of int)
             dtype and shape by field: "x", "x.<column>", "y" and so on.
         """
-        size = self.batches("train", training=True, merge_tail=False)[0][0]
+        size = self.batches("train", training=True, merge_tail=False)[0].rows
         fields = self._splits["train"].fields
-        return {f.name: (f.dtype, (size, *f.array.shape[1:])) for f in fields}
+        return {f.name: (f.dtype, (size, *f.shape)) for f in fields}
 
     # ---- checks
 
@@ -440,9 +478,7 @@ class DataSplits:
 
     # ---- batches
 
-    def batches(
-        self, split_name: str, *, training: bool, merge_tail: bool
-    ) -> list[tuple[int, int]]:
+    def batches(self, split_name: str, *, training: bool, merge_tail: bool) -> list[Group]:
         """How an epoch is cut into batches.
 
         Parameters
@@ -457,8 +493,8 @@ class DataSplits:
 
         Returns
         -------
-        list of (int, int)
-            Samples in a batch and number of such batches, in order.
+        list of Group
+            (samples in a batch, number of such batches, part of the split), in order.
 
         Raises
         ------
@@ -467,7 +503,7 @@ class DataSplits:
         """
         return cut_batches(
             split_name,
-            self._require(split_name).n,
+            self._require(split_name),
             self._batch_size,
             drop_last=training and self._drop_last,
             merge_tail=merge_tail,
@@ -476,19 +512,19 @@ class DataSplits:
     def feeds(
         self,
         split_name: str,
-        groups: Sequence[tuple[int, int]],
+        groups: Sequence[Group],
         *,
         training: bool,
         n_slots: int = 1,
         n_threads: int = 0,
     ) -> list[_core.Feed]:
-        """One feed per group of equal batches, which serve an epoch one after the other.
+        """One feed per group of equal batches, which serve an epoch as :meth:`order` says.
 
         Parameters
         ----------
         split_name : {"train", "val", "test"}
             Which split.
-        groups : sequence of (int, int)
+        groups : sequence of Group
             As :meth:`batches` gives them.
         training : bool
             Whether the order is training's.
@@ -508,6 +544,30 @@ class DataSplits:
             n_slots=n_slots,
             n_threads=n_threads,
         )
+
+    def order(
+        self, groups: Sequence[Group], epoch: int, *, training: bool, run: int = 1
+    ) -> list[tuple[int, int]]:
+        """In which order an epoch takes the batches of its groups.
+
+        Parameters
+        ----------
+        groups : sequence of Group
+            As :meth:`batches` gives them.
+        epoch : int
+            From 0.
+        training : bool
+            Whether the order is training's: with shuffle, batches of several lengths are mixed.
+        run : int
+            Batches of a group that stay together.
+
+        Returns
+        -------
+        list of (int, int)
+            (number of a group, batches of it that follow) in turn.
+        """
+        shuffle = training and self._shuffle
+        return order_batches(groups, shuffle=shuffle, seed=self._seed, epoch=epoch, run=run)
 
     def train_batches(self, epoch: int = 0, *, merge_tail: bool = False) -> Iterator[Batch]:
         """The batches of a training epoch, as training sees them.
@@ -575,7 +635,8 @@ class DataSplits:
     ) -> Iterator[Batch]:
         groups = self.batches(split_name, training=training, merge_tail=merge_tail)
         feeds = self.feeds(split_name, groups, training=training)
-        return gather_batches(self._require(split_name).fields, feeds, epoch)
+        order = self.order(groups, epoch, training=training)
+        return gather_batches(self._require(split_name), groups, feeds, order, epoch)
 
     # ---- as text
 

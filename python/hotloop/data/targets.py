@@ -20,6 +20,7 @@ from hotloop.base.rules import show
 from hotloop.data.arrays import check_keys, column_names, is_arraylike, read_raw, to_array
 from hotloop.data.scaling import one_hot_axis
 from hotloop.data.split import Field, Split
+from hotloop.data.strides import windows_of
 from hotloop.errors import DataError, DataWarning
 
 __all__ = [
@@ -387,22 +388,51 @@ def renumber_classes(
     DataError
         If a class of the split's rows is not among the new names.
     """
-    fields = []
-    for field in split.fields:
-        target = name_of_target(field.name)
-        if target is not None and target in names:
-            field = _renumber(field, split.rows, targets[target].classes or [], names[target])
-        fields.append(field)
-    return dataclasses.replace(split, fields=tuple(fields))
+    made: dict[int, Array] = {}  # buckets share their arrays
+
+    def renumber(part: Split) -> Split:
+        fields = []
+        for field in part.fields:
+            target = name_of_target(field.name)
+            if target is not None and target in names:
+                old = targets[target].classes or []
+                field = _renumber(field, part.rows, old, names[target], made)
+            fields.append(field)
+        return dataclasses.replace(part, fields=tuple(fields))
+
+    return dataclasses.replace(renumber(split), buckets=tuple(map(renumber, split.buckets)))
 
 
 def _renumber(
-    field: Field, rows: npt.NDArray[np.int64] | None, old: Sequence[Any], new: Sequence[Any]
+    field: Field,
+    rows: npt.NDArray[np.int64] | None,
+    old: Sequence[Any],
+    new: Sequence[Any],
+    made: dict[int, Array],
 ) -> Field:
-    number = {name: i for i, name in enumerate(new)}
-    ids = field.array.astype(np.int64)
-    table = np.array([number.get(name, -1) for name in old], np.int64)
-    array = np.where(ids == IGNORED, IGNORED, table[np.maximum(ids, 0)])
+    series, window = field.source
+    if id(series) not in made:
+        number = {name: i for i, name in enumerate(new)}
+        ids = series.astype(np.int64)
+        table = np.array([number.get(name, -1) for name in old], np.int64)
+        made[id(series)] = np.where(ids == IGNORED, IGNORED, table[np.maximum(ids, 0)])
+    array = made[id(series)]
+    checked, used = field.flat(rows)
+    _check_known(checked, used, array, old, new)
+    if not window:
+        return dataclasses.replace(field, array=array)
+    windows = windows_of(array, window)[: len(field.array)]
+    return dataclasses.replace(field, array=windows, series=array)
+
+
+def _check_known(
+    field: Field,
+    rows: npt.NDArray[np.int64] | None,
+    array: Array,
+    old: Sequence[Any],
+    new: Sequence[Any],
+) -> None:
+    """Refuses rows whose class has no new number."""
     rows = np.arange(len(array)) if rows is None else rows
     invalid = (array[rows] == -1).reshape(len(rows), -1).any(1)
     if invalid.any():
@@ -412,7 +442,6 @@ def _renumber(
             f"{field.label}: classes must be those of training, {show(list(new))}, got "
             f"{old[int(first)]!r} in row {row}"
         )
-    return dataclasses.replace(field, array=array)
 
 
 def describe_classes(name: str, target: Targets, counts: Sequence[int]) -> str:

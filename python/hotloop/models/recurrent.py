@@ -6,7 +6,10 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from hotloop import nn
+from hotloop.graph.pointwise import where
 from hotloop.models.weights import load_weights
 from hotloop.nn import functional as F
 from hotloop.nn.functional.arguments import Count
@@ -59,10 +62,14 @@ class RecurrentClassifier(Module):
             elif "weight_hh" in name:
                 nn.init.orthogonal_(parameter)
 
-    def forward(self, x: Any) -> Any:
-        x, _ = self.rnn(self.input_norm(x))
+    def forward(self, x: Any, lengths: Any = None) -> Any:
+        x, _ = self.rnn(self.input_norm(x), None, lengths)
         x = self.output_norm(x)
-        weights = F.softmax(self.attention(x), 1)
+        scores = self.attention(x)
+        if lengths is not None:  # rows behind a sequence's end have no weight
+            inside = lengths[:, None, None] > np.arange(x.shape[1])[:, None]
+            scores = where(inside, scores, -np.inf)
+        weights = F.softmax(scores, 1)
         return self.head((weights * x).sum(1)), weights.squeeze(-1)
 
 
@@ -102,8 +109,9 @@ def lstm_classifier(
     Returns
     -------
     Module
-        ``(N, length, in_features)`` in; out logits ``(N, num_classes)`` and the weight of each row
-        ``(N, length)``, whose sum is 1. Losses and metrics take the logits.
+        ``(N, length, in_features)`` in, and lengths ``(N,)`` where sequences are padded; out logits
+        ``(N, num_classes)`` and the weight of each row ``(N, length)``, whose sum is 1. Losses and
+        metrics take the logits.
 
     Raises
     ------
@@ -153,8 +161,9 @@ def gru_classifier(
     Returns
     -------
     Module
-        ``(N, length, in_features)`` in; out logits ``(N, num_classes)`` and the weight of each row
-        ``(N, length)``, whose sum is 1. Losses and metrics take the logits.
+        ``(N, length, in_features)`` in, and lengths ``(N,)`` where sequences are padded; out logits
+        ``(N, num_classes)`` and the weight of each row ``(N, length)``, whose sum is 1. Losses and
+        metrics take the logits.
 
     Raises
     ------

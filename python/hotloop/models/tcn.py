@@ -7,6 +7,8 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from hotloop import nn
 from hotloop.models.weights import load_weights
 from hotloop.nn import functional as F
@@ -78,8 +80,12 @@ class TCN(Module):
         )
         self.linear = nn.Linear((in_features, *num_channels)[-1], num_classes)
 
-    def forward(self, x: Any) -> Any:
-        return self.linear(self.network(x.transpose(1, 2))[:, :, -1])
+    def forward(self, x: Any, lengths: Any = None) -> Any:
+        x = self.network(x.transpose(1, 2))
+        if lengths is None:
+            return self.linear(x[:, :, -1])
+        is_last = lengths[:, None, None] - 1 == np.arange(x.shape[2])  # causal: no padding in it
+        return self.linear((x * is_last).sum(2))
 
 
 def tcn(
@@ -117,7 +123,8 @@ def tcn(
     Returns
     -------
     Module
-        ``(N, length, in_features)`` in, ``(N, num_classes)`` out.
+        ``(N, length, in_features)`` in, and lengths ``(N,)`` where sequences are padded;
+        ``(N, num_classes)`` out.
 
     Raises
     ------

@@ -21,10 +21,12 @@ from hotloop.base.messages import warn
 from hotloop.base.rules import flag, show, whole
 from hotloop.base.structure import flatten, unflatten
 from hotloop.data.module import DataModule
+from hotloop.data.padding import inside_of
 from hotloop.data.shorthand import as_datamodule
 from hotloop.data.targets import Targets, check_no_names, name_of_target
 from hotloop.errors import ConfigError, DataError, ModelWarning, ShapeError, TraceError
 from hotloop.graph.outputs import as_outputs
+from hotloop.graph.pointwise import where
 from hotloop.graph.trace import Trace
 from hotloop.nn.edits import attribute_version, latest_edit, structure_version
 from hotloop.nn.layout import resolve_lazy, trace_aside
@@ -49,7 +51,7 @@ from hotloop.training.plans.inputs import Inputs
 from hotloop.training.plans.lookups import check_lookups
 from hotloop.training.plans.precision import compute_dtype_of
 from hotloop.training.plans.runtime import Runtime, Sums, call_model, check_output, run_whole
-from hotloop.training.plans.steps import Steps, run_plans
+from hotloop.training.plans.steps import Steps, graphs_of_parts, run_plans
 from hotloop.training.plans.target_scale import scale_of
 from hotloop.training.scoring.losses import LOSSES, link_of
 from hotloop.training.scoring.matching import pick_output, put_output
@@ -224,6 +226,12 @@ def trace_forward(
                     mean, std = values[known.fields[i][0]]
                     tensor = (tensor - trace.const(mean)) / trace.const(std)
         tensors.append(tensor)
+    if known is not None and known.padding is not None and len(tensors) > 1:
+        role, fill = known.padding
+        length = tensors[0].shape[1]
+        inside = inside_of(role, tensors[1], length)
+        inside = inside.reshape((*inside.shape, *(1 for _ in tensors[0].shape[2:])))
+        tensors[0] = where(inside, tensors[0], fill)
     trace.note_batch(tensors)
     x = unflatten(tensors, spec)
     seen: list[Any] = []
@@ -715,7 +723,8 @@ def _score(
             plans = steps.eval_plans(split, groups, sums)
             steps.warn_of_evaluation(split)
             runtime.upload()
-            check_lookups(runtime, *plans[0].traced)
+            for traced in graphs_of_parts(plan.traced for plan in plans):
+                check_lookups(runtime, *traced)
             steps.check_labels(checked, checked_split)
             outputs = run_plans(plans, collect=steps.n_collected)
             values = steps.values(sums.read(runtime.session))

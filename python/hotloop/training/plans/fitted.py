@@ -113,6 +113,9 @@ class Fitted:
         pickled, such as a loss that is a lambda.
     scoring : dict
         What files and such pickles have of it, by ``scoring_of`` (training.scoring.saved).
+    padding : (str, float) or None
+        Of sequences of several lengths: how the second input says which rows of the first are
+        padding, and what stands there.
     """
 
     classes: list[Any] | dict[str, Any] | None
@@ -128,6 +131,7 @@ class Fitted:
     config: TrainingConfig | None = None
     scoring: dict[str, Any] = dataclasses.field(default_factory=dict)
     pixels: dict[str, bool] = dataclasses.field(default_factory=dict)
+    padding: tuple[str, float] | None = None
 
     def warn_of_pixels(self, what: str, name: str, array: Any) -> None:
         """Warns where an input is uint8 and that of training was not, or the other way round.

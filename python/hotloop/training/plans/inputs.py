@@ -14,6 +14,7 @@ from hotloop.base.scalars import plain
 from hotloop.base.structure import Constant, Keywords, flatten, unflatten
 from hotloop.base.suggest import name_missing
 from hotloop.data.arrays import column_names, to_array
+from hotloop.data.sequences import are_sequences, pad_sequences
 from hotloop.errors import DataError, ShapeError, TraceError
 from hotloop.training.plans.fitted import PredictOnly, fitted_of
 
@@ -81,6 +82,10 @@ class Inputs:
             data = (data,)
         if keywords:
             others = (*others, Keywords(keywords))
+        padding = fitted.padding if fitted is not None else None
+        if padding is not None and len(data) == 1 and not others and are_sequences(data[0]):
+            length = fitted.fields[0][2][0] if isinstance(model, PredictOnly) else None
+            data = pad_sequences(data[0], *padding, length)
         given = (*data, *others)
         data = _as_inputs(given)
         if isinstance(model, PredictOnly):

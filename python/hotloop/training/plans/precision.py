@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from hotloop import _core
+from hotloop.data.batching import Group
 from hotloop.errors import DataError, OutOfMemoryError
 from hotloop.training.plans.runtime import Runtime, run_whole
 
@@ -128,7 +129,10 @@ class _Probe(NamedTuple):
         precision = _MIXED.get(dtype, "auto") if config.precision == "auto" else config.precision
         shuffled = config.overfit_batches is None
         ring = scratch.ring(0, self.rows)
-        feed = self.data.feeds("train", [(self.rows, 1)], training=shuffled, **ring)[0]
+        whole = self.data.split("train")
+        assert whole is not None  # the probe's split is a part of it
+        group = Group(self.rows, 1, whole.parts.index(self.split))
+        feed = self.data.feeds("train", [group], training=shuffled, **ring)[0]
         plan = scratch.plan(self.graph, self.split, feed, compute_dtype=dtype)
         scratch.upload()
         scratch.write_tables(np.zeros_like, self.graph_steps(scratch))

@@ -20,8 +20,10 @@ from hotloop import _core
 from hotloop.base.messages import named, show_warnings, warn
 from hotloop.base.structure import Keywords, flatten
 from hotloop.base.watching import pause
-from hotloop.data.split import nest_fields
+from hotloop.data.padding import pad_batch
+from hotloop.data.split import nest_fields, paddings_of
 from hotloop.errors import ConfigError, ModelWarning, OutOfMemoryError, TraceError
+from hotloop.graph.pointwise import where
 from hotloop.graph.symbolic import Tensor
 from hotloop.graph.trace import Trace, trace_twice, value_at
 from hotloop.nn.edits import attribute_version, latest_edit, structure_version
@@ -596,14 +598,14 @@ def gather_batch(
             if name.split(".")[0] == "x" and name in values:
                 mean, std = values[name]
                 fields[name] = (fields[name] - trace.const(mean)) / trace.const(std)
-    return fields
+    return pad_batch(fields, paddings_of(split.fields), where)
 
 
 def _gather_field(trace: Trace, field: Field, index: Tensor) -> Tensor:
     array, window = field.source
     dataset = trace.graph.dataset(field.name, str(array.dtype), array.shape)
     (value,) = trace.graph.add(
-        "batch_gather", [dataset, index.id_in(trace)], dtype=field.dtype, window=window
+        "batch_gather", [dataset, index.id_in(trace)], dtype=field.gathered_dtype, window=window
     )
     return trace.wrap(value)
 

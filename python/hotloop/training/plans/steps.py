@@ -13,7 +13,7 @@ from hotloop.base.patterns import select
 from hotloop.base.structure import flatten
 from hotloop.data.checks import check_bounds
 from hotloop.data.scaling import doubt_of_values
-from hotloop.data.split import nest_fields
+from hotloop.data.split import nest_fields, padding_of
 from hotloop.data.targets import name_of_target
 from hotloop.errors import ConfigError, DataWarning, ModelWarning, TraceError
 from hotloop.graph.loss_parts import loss_terms
@@ -47,13 +47,14 @@ from hotloop.training.scoring.tasks import Task, make_tasks
 
 if TYPE_CHECKING:
     from hotloop import _core
+    from hotloop.data.batching import Group
     from hotloop.data.module import DataModule
     from hotloop.data.split import Split
     from hotloop.graph.trace import Trace
     from hotloop.training.config import TrainingConfig
     from hotloop.training.config.parts import ParamGroup
 
-__all__ = ["EvalPlan", "EvalPlans", "Steps", "Traced", "run_plans"]
+__all__ = ["EvalPlan", "EvalPlans", "Steps", "Traced", "graphs_of_parts", "run_plans"]
 
 
 class Traced(NamedTuple):
@@ -91,7 +92,6 @@ class Made(NamedTuple):
     output: Any
 
 
-Groups = list[tuple[int, int]]
 Terms = tuple[int, int | None, float]  # as Graph.training_step takes them
 EvalPlans = list[EvalPlan]
 _MAX_NAMES = 10  # that a warning lists
@@ -183,7 +183,7 @@ class Steps:
             link=self._of_tasks({task.name: task.link for task in self.tasks}, None),
             class_axis=self._of_tasks({task.name: task.axis for task in self.tasks}, None),
             transforms=list(data.transforms),
-            fields=[(f.name, f.dtype, tuple(f.array.shape[1:])) for f in inputs],
+            fields=[(f.name, f.dtype, f.shape) for f in inputs],
             numbers=runtime.last_numbers(),
             loss=loss.saved_name if loss is not None else "training_step",
             columns=list(inputs[0].columns) if len(inputs) == 1 and inputs[0].columns else None,
@@ -191,6 +191,7 @@ class Steps:
             config=config.replace(callbacks=()),
             scoring=scoring_of(config),
             pixels={f.name: f.array.dtype == np.uint8 for f in inputs},
+            padding=padding_of(inputs),
         )
 
     @staticmethod
@@ -431,8 +432,19 @@ class Steps:
 
     # ---- evaluation
 
-    def eval_graph(self, split: Split, rows: int, sums: Sums) -> _core.Graph:
-        """Losses, metrics and, for Python metrics, outputs of a batch of ``rows`` samples."""
+    def eval_graph(
+        self, split: Split, rows: int, sums: Sums, whole: Split | None = None
+    ) -> _core.Graph:
+        """Losses, metrics and, for Python metrics, outputs of a batch of ``rows`` samples.
+
+        Parameters
+        ----------
+        split : Split
+        rows : int
+        sums : Sums
+        whole : Split, optional
+            That the split is a part of, which adds to the same sums as the others.
+        """
 
         def build(trace: Trace) -> None:
             batch = self._batch(trace, split, rows)
@@ -446,7 +458,7 @@ class Steps:
                 check_output(self.runtime.model, output)
                 self._read_tasks(output)
             output = self.target_scale.undo(output)
-            self._add_metrics(trace, sums, output, batch, split)
+            self._add_metrics(trace, sums, output, batch, whole or split)
             for task in self.tasks:
                 for value in task.predicted(output, batch["y"]):
                     trace.graph.output(value.id_in(trace))
@@ -454,17 +466,18 @@ class Steps:
         graph, _ = self.runtime.trace(build, training=False)
         return graph
 
-    def eval_plans(self, name: str, groups: Groups, sums: Sums) -> EvalPlans:
-        """The plans of a split cut into ``groups``: (batch size, number of batches) each."""
+    def eval_plans(self, name: str, groups: list[Group], sums: Sums) -> EvalPlans:
+        """The plans of a split cut into ``groups``."""
         split = self.data.split(name)
         assert split is not None  # callers have checked
         made: EvalPlans = []
-        ring = self.runtime.ring(self.data.num_workers, groups[0][0] if groups else 1)
+        ring = self.runtime.ring(self.data.num_workers, groups[0].rows if groups else 1)
         feeds = self.data.feeds(name, groups, training=False, **ring)
-        for (size, count), feed in zip(groups, feeds):
-            graph = self.eval_graph(split, size, sums)
-            plan = self.runtime.plan(graph, split, feed)
-            made.append(EvalPlan(plan, count, feed, Traced(graph, split, size)))
+        for (size, count, number), feed in zip(groups, feeds):
+            part = split.parts[number]
+            graph = self.eval_graph(part, size, sums, split)
+            plan = self.runtime.plan(graph, part, feed)
+            made.append(EvalPlan(plan, count, feed, Traced(graph, part, size)))
         return made
 
     @property
@@ -588,6 +601,11 @@ class Steps:
             if own:
                 values[label] = metric.compute(own)
         return values
+
+
+def graphs_of_parts(traced: Iterable[Traced]) -> list[Traced]:
+    """The first graph of each part of a split, of those of all its groups."""
+    return list({id(one.split): one for one in reversed(list(traced))}.values())[::-1]
 
 
 def run_plans(plans: Iterable[EvalPlan], *, collect: int) -> list[list[Any]]:

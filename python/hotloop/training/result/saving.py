@@ -184,6 +184,7 @@ def _describe(model: Module, constants: _Constants) -> dict[str, Any]:
         "class_axis": fitted.class_axis,
         "fields": fitted.fields,
         "pixels": fitted.pixels,
+        "padding": fitted.padding,
         "loss": fitted.loss,
         "scoring": fitted.scoring,
         "columns": fitted.columns,
@@ -287,6 +288,7 @@ class LoadedModel(PredictOnly):
             columns=fitted["columns"],
             scoring=dict(fitted.get("scoring", {})),  # not in older files
             pixels=dict(fitted.get("pixels", {})),  # not in older files
+            padding=tuple(fitted["padding"]) if fitted.get("padding") else None,
         )
         lines = fitted.get("autotune_cache", fitted.get("choices", ""))  # choices: in older files
         take_autotune_cache(str(lines))

@@ -64,7 +64,7 @@ def describe_run(planner: Planner, log: str) -> str:
     )
     facts += [
         ("model", f"{format_count(runtime.n_trainable)} parameters {again}".strip()),
-        ("data", f"{rows} rows{home}, batch {data.batch_size}{parts}"),
+        ("data", f"{rows} {_name_rows(train)}{home}, batch {data.batch_size}{parts}"),
         *([("images", "bytes as float32, 0 to 255")] if _has_images_of_bytes(train) else []),
         ("loss", _describe_loss(planner.steps)),
         *([("metrics", functions)] if functions else []),
@@ -81,6 +81,14 @@ def describe_run(planner: Planner, log: str) -> str:
     if config.accumulate_grad_batches > 1:
         facts.append(("accumulate", str(config.accumulate_grad_batches)))
     return header_lines(facts)
+
+
+def _name_rows(split: Split) -> str:
+    """What the rows of the data are; of sequences of several lengths the buckets too."""
+    if not split.buckets:
+        return "rows"
+    lengths = [str(part.fields[0].shape[0]) for part in split.buckets[::-1]]
+    return f"sequences in buckets of {', '.join(lengths)}"
 
 
 def _has_images_of_bytes(split: Split) -> bool:

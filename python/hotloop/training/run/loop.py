@@ -78,6 +78,7 @@ class Run:
         self._timings = dict.fromkeys(("plan", "train", "validate", "other"), 0.0)
         self._timings["plan"] = time.perf_counter() - began
         self._samples = 0
+        self._order: list[tuple[int, int]] = []  # of the epoch's batches, as the runner has it
         self._attempted = self._not_applied = 0
 
     def stop(self, reason: str = "interrupted") -> None:
@@ -159,7 +160,8 @@ class Run:
         before = self._samples
         self._progress.begin_epoch(epoch, sum(size * count for _, size, count in self.train_plans))
         runner = self._planner.runner
-        runner.seek(self.epoch)
+        self._order = self._planner.order(self.epoch)
+        runner.seek(self.epoch, 0, self._order)
         with self._planner.explaining_memory():
             complete = self._run_batches(runner)
         trained = time.perf_counter() - began
@@ -247,8 +249,8 @@ class Run:
     def _count_rows(self, n_batches: int) -> int:
         """Samples in the first batches of an epoch."""
         rows = 0
-        for _, size, count in self.train_plans:
-            rows += size * min(count, n_batches)
+        for number, count in self._order:
+            rows += self.train_plans[number][1] * min(count, n_batches)
             n_batches -= min(count, n_batches)
         return rows
 

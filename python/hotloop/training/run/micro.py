@@ -7,6 +7,8 @@ statistics over a batch.
 
 from __future__ import annotations
 
+from hotloop.data.batching import Group
+
 __all__ = ["next_split", "split_batches"]
 
 
@@ -19,19 +21,23 @@ def next_split(size: int, parts: int) -> int | None:
     return next((n for n in range(parts + 1, size + 1) if size % n == 0), None)
 
 
-def split_batches(groups: list[tuple[int, int]], rows: int) -> list[tuple[int, int]]:
+def split_batches(groups: list[Group], rows: int) -> list[Group]:
     """An epoch's batches in parts of ``rows`` rows, full ones and then what is left.
 
     Parameters
     ----------
-    groups : list of (int, int)
-        (rows of a batch, number of such batches), full ones first.
+    groups : list of Group
+        Full batches first, of each part of the split.
     rows : int
         Divides the rows of a full batch, where there are several.
 
-    >>> split_batches([(8, 3), (5, 1)], 2)
-    [(2, 14), (1, 1)]
+    >>> [tuple(group) for group in split_batches([Group(8, 3), Group(5, 1)], 2)]
+    [(2, 14, 0), (1, 1, 0)]
     """
-    whole = sum(size // rows * count for size, count in groups)
-    rest = [(size % rows, count) for size, count in groups if size % rows]
-    return [(rows, whole), *rest] if whole else rest
+    made: list[Group] = []
+    for number in dict.fromkeys(group.part for group in groups):
+        own = [group for group in groups if group.part == number]
+        whole = sum(size // rows * count for size, count, _ in own)
+        rest = [Group(size % rows, count, number) for size, count, _ in own if size % rows]
+        made += [Group(rows, whole, number), *rest] if whole else rest
+    return made

@@ -16,6 +16,7 @@ from hotloop.base.messages import show as say
 from hotloop.base.messages import warn
 from hotloop.base.rules import show
 from hotloop.base.watching import watched
+from hotloop.data.batching import Group, limit_batches
 from hotloop.data.module import DataModule
 from hotloop.data.split import Split
 from hotloop.errors import BusyError, ConfigError, ModelWarning, OutOfMemoryError
@@ -33,7 +34,7 @@ from hotloop.training.plans.runtime import (
     resolve_by_batch,
     run_whole,
 )
-from hotloop.training.plans.steps import EvalPlans, Steps, Traced
+from hotloop.training.plans.steps import EvalPlans, Steps, Traced, graphs_of_parts
 from hotloop.training.run.micro import next_split, split_batches
 from hotloop.training.run.monitor import Monitor
 from hotloop.training.run.watch import Watch
@@ -158,9 +159,10 @@ class Planner:
         graph = self._trace_training(groups)[0]
         split = self.data.split(self.validation_split)
         if split is not None:
-            rows = self._groups(self.validation_split, training=False)[0][0]
+            rows, _, number = self._groups(self.validation_split, training=False)[0]
+            part = split.parts[number]
             self._traced.append(
-                Traced(self.steps.eval_graph(split, rows, self.val_sums), split, rows)
+                Traced(self.steps.eval_graph(part, rows, self.val_sums, split), part, rows)
             )
         self._check_names()
         self._check_labels()
@@ -172,6 +174,17 @@ class Planner:
         predicted["data_bytes"] = self._data_bytes() if is_resident else 0
         predicted["best_bytes"] = self.weights.best_bytes() if self.runtime.has_own_memory else 0
         return predicted
+
+    @property
+    def _is_shuffled(self) -> bool:
+        """Whether epochs differ: to overfit, the same few batches are in each."""
+        return self.config.overfit_batches is None
+
+    def order(self, epoch: int) -> list[tuple[int, int]]:
+        """The order of an epoch's batches: (entry of ``train_plans``, its batches that follow)."""
+        return self.data.order(
+            self._train_groups, epoch, training=self._is_shuffled, run=self._parts
+        )
 
     def run_one_step(self, split: str) -> _core.Plan:
         """Runs the first full batch of a split, "train" or "val", so that its plan can be profiled.
@@ -228,7 +241,7 @@ class Planner:
 
     def _shrink(self) -> bool:
         """Whether there are smaller micro-batches to try; frees the plan that did not fit."""
-        size = self._batches("train", training=True)[0][0]
+        size = max(group.rows for group in self._batches("train", training=True))
         parts = next_split(size, self._parts)
         loss = self.steps.loss if self._traced else None
         changes = uses_batch_statistics(self.model) or (loss is not None and loss.is_sum)
@@ -239,7 +252,7 @@ class Planner:
         self._parts, self.micro_rows = parts, size // parts
         return True
 
-    def _has_room(self, graph: _core.Graph, groups: list[tuple[int, int]]) -> bool:
+    def _has_room(self, graph: _core.Graph, groups: list[Group]) -> bool:
         """Whether the data goes into a GPU's memory: there is room beside the plan."""
         memory = self.device.memory()
         assert memory is not None  # has_own_memory
@@ -276,37 +289,30 @@ class Planner:
         assert split is not None  # DataModule always has training rows
         return split
 
-    def _groups(self, split: str, *, training: bool) -> list[tuple[int, int]]:
-        """(rows, number of micro-batches): full ones, then what is left."""
+    def _groups(self, split: str, *, training: bool) -> list[Group]:
+        """Groups of micro-batches: full ones, then what is left."""
         groups = self._batches(split, training=training)
         return groups if self._parts == 1 else split_batches(groups, self.micro_rows)
 
-    def _batches(self, split: str, *, training: bool) -> list[tuple[int, int]]:
-        """(batch size, number of batches): full ones, then what is left."""
-        groups: list[tuple[int, int]] = self.data.batches(
-            split, training=training, merge_tail=False
-        )
-        if training and any(size == 1 for size, _ in groups) and self._needs_two_rows:
+    def _batches(self, split: str, *, training: bool) -> list[Group]:
+        """Groups of batches: full ones, then what is left."""
+        groups = self.data.batches(split, training=training, merge_tail=False)
+        if training and any(group.rows == 1 for group in groups) and self._needs_two_rows:
             groups = self.data.batches(split, training=True, merge_tail=True)
         limit = self.config.overfit_batches
         if limit is None:
             limit = self.config.limit_batches
         if limit is not None:
-            n = sum(count for _, count in groups)
+            n = sum(group.count for group in groups)
             # 0.29 of 100 is 28.999999999999996
             left = max(1, int(n * limit + 1e-9)) if isinstance(limit, float) else limit
-            kept = []
-            for size, count in groups:
-                if left > 0:
-                    kept.append((size, min(count, left)))
-                    left -= count
-            groups = kept
+            groups = limit_batches(groups, left)
         if not groups:
             raise ConfigError(f"{split}: the batch size leaves no batch; use a smaller batch_size")
         return groups
 
-    def _ring(self, groups: list[tuple[int, int]]) -> dict[str, int]:
-        return self.runtime.ring(self.data.num_workers, groups[0][0], self._k)
+    def _ring(self, groups: list[Group]) -> dict[str, int]:
+        return self.runtime.ring(self.data.num_workers, groups[0].rows, self._k)
 
     # ---- tracing and planning
 
@@ -359,7 +365,7 @@ class Planner:
                     ModelWarning,
                 )
 
-    def _make_steps(self) -> list[tuple[int, int]]:
+    def _make_steps(self) -> list[Group]:
         """Everything before the first trace; the groups of training's batches."""
         config, data = self.config, self.data
         resolve_by_batch(self.model, data)
@@ -369,7 +375,7 @@ class Planner:
         self.weights = Weights(self.runtime, config)
         self.steps = Steps(self.runtime, data, config.replace(accumulate_grad_batches=self._k))
         groups = self._groups("train", training=True)
-        self.counts = count_steps(self.steps.config, sum(count for _, count in groups))
+        self.counts = count_steps(self.steps.config, sum(group.count for group in groups))
         return groups
 
     def _plan_all(self, watch: Watch) -> None:
@@ -400,11 +406,15 @@ class Planner:
         self._resolve()
         watch.begin("planning")
 
-    def _trace_training(self, groups: list[tuple[int, int]]) -> list[_core.Graph]:
+    def _trace_training(self, groups: list[Group]) -> list[_core.Graph]:
         """The steps' graphs; then the precision and the home of the data are chosen."""
-        split, total = self._split("train"), self.counts.total
-        graphs = [self.steps.train_graph(split, size, total) for size, _ in groups]
-        self._traced.append(Traced(graphs[0], split, groups[0][0]))
+        parts, total = self._split("train").parts, self.counts.total
+        traced = [
+            Traced(self.steps.train_graph(parts[number], size, total), parts[number], size)
+            for size, _, number in groups
+        ]
+        graphs = [one.graph for one in traced]
+        self._traced += graphs_of_parts(traced)
         self._choose_precision()
         if self.runtime.has_own_memory:
             self.runtime.is_fed = not self._has_room(graphs[0], groups)
@@ -417,13 +427,15 @@ class Planner:
         self.runtime.compute_dtype = choice.compute_dtype
         self.config = self.config.replace(precision=choice.precision)
 
-    def _plan_training(self, groups: list[tuple[int, int]], graphs: list[_core.Graph]) -> None:
-        split = self._split("train")
-        shuffled = self.config.overfit_batches is None  # the same few batches in each epoch
-        self._feeds = self.data.feeds("train", groups, training=shuffled, **self._ring(groups))
-        for (size, count), graph, feed in zip(groups, graphs, self._feeds, strict=True):
-            plan = self.runtime.plan(graph, split, feed, k=self._k)
+    def _plan_training(self, groups: list[Group], graphs: list[_core.Graph]) -> None:
+        parts = self._split("train").parts
+        self._feeds = self.data.feeds(
+            "train", groups, training=self._is_shuffled, **self._ring(groups)
+        )
+        for (size, count, number), graph, feed in zip(groups, graphs, self._feeds, strict=True):
+            plan = self.runtime.plan(graph, parts[number], feed, k=self._k)
             self.train_plans.append((plan, size, count))
+        self._train_groups = groups
         order = [(plan, count) for plan, _, count in self.train_plans]
         self.runner = self.runtime.runner(order, self._k)
         self.steps.warn_of_training()
@@ -433,7 +445,7 @@ class Planner:
         if self.data.split(name) is not None:
             groups = self._groups(name, training=False)
             self.val_plans = self.steps.eval_plans(name, groups, self.val_sums)
-            self._traced.append(self.val_plans[0].traced)
+            self._traced += graphs_of_parts(plan.traced for plan in self.val_plans)
 
     def _check_names(self) -> None:
         """Checks that something computes every value that is monitored."""

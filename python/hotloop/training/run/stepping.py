@@ -12,8 +12,9 @@ from hotloop import _core
 from hotloop.base.messages import named, show, warn
 from hotloop.base.rules import reject
 from hotloop.base.suggest import did_you_mean
+from hotloop.data.padding import ROLES, inside_of
 from hotloop.data.shorthand import as_datamodule
-from hotloop.data.split import Field, Split
+from hotloop.data.split import Field, Split, paddings_of
 from hotloop.errors import ConfigError, DataError, ModelWarning, NotFiniteError
 from hotloop.nn.module import Module
 from hotloop.nn.parameter import latest_change
@@ -29,7 +30,7 @@ from hotloop.training.plans.fitted import (
 from hotloop.training.plans.lookups import check_lookups
 from hotloop.training.plans.precision import choose, start_scale, wants_scale
 from hotloop.training.plans.runtime import Runtime, Sums, resolve_by_batch, run_whole
-from hotloop.training.plans.steps import Steps, run_plans
+from hotloop.training.plans.steps import Steps, graphs_of_parts, run_plans
 from hotloop.training.run.weights import Weights
 from hotloop.training.scoring.losses import loss_modules
 
@@ -148,12 +149,13 @@ class Stepper:
         self._runtime = Runtime(model, device, seed=config.seed, config=config, trains=True)
         self._weights = Weights(self._runtime, config)
         self._steps = Steps(self._runtime, data, config)
-        self._plans: dict[int, _Staged] = {}
+        self._parts: tuple[Split, ...] = data.split("train").parts
+        self._plans: dict[tuple[int, int], _Staged] = {}
         groups = data.batches("train", training=True, merge_tail=False)
-        counts = count_steps(config, sum(count for _, count in groups))
+        counts = count_steps(config, sum(group.count for group in groups))
         self._total = max(counts.total, 1)
-        self._choose_precision(groups[0][0])
-        self._plan(groups[0][0])
+        self._choose_precision(groups[0].rows)
+        self._plan(groups[0].rows, 0)
         self._steps.warn_of_training()
         self._runtime.upload()
         self._runtime.write_tables(rates(config, counts), self._total)
@@ -167,7 +169,7 @@ class Stepper:
 
     def _choose_precision(self, rows: int) -> None:
         """As ``train`` does, by the data's first batch."""
-        split = self._data.split("train")
+        split = self._parts[0]
         graph = self._steps.train_graph(split, rows, self._total)
         choice = choose(self._steps.config, self._runtime, self._data, graph, split, rows)
         if choice.warning:
@@ -187,22 +189,41 @@ class Stepper:
     def __repr__(self) -> str:
         return f"Stepper({type(self.model).__name__}, {self._n_applied} of {self._total} steps)"
 
-    def _plan(self, rows: int) -> _Staged:
-        """The plan for batches of ``rows``: its datasets are buffers that ``step`` fills."""
-        if rows not in self._plans:
-            split = self._data.split("train")
+    def _part_of(self, named: dict[str, Any]) -> int:
+        """The number of the part that a batch is of; of sequences, by their length in it."""
+        if len(self._parts) == 1:
+            return 0
+        lengths = [part.fields[0].shape[0] for part in self._parts]
+        got = np.shape(named.get("x.0"))[1:2]
+        if got and got[0] in lengths:
+            return lengths.index(got[0])
+        raise DataError(
+            "step: x must be (sequences, lengths or mask), as data.train_batches() yields them, "
+            f"of the length of a bucket, one of {', '.join(map(str, sorted(lengths)))}, got "
+            f"{got[0] if got else 'another structure'}"
+        )
+
+    def _plan(self, rows: int, number: int) -> _Staged:
+        """The plan for batches of ``rows`` of a part: its datasets are buffers that ``step`` fills.
+
+        Of what says which rows are padding, lengths are staged, as in the data.
+        """
+        if (rows, number) not in self._plans:
+            split = self._parts[number]
             staged = {
-                field.name: np.zeros((rows, *field.array.shape[1:]), field.dtype)
+                field.name: np.zeros((rows, *field.array.shape[1:]), field.gathered_dtype)
                 for field in split.fields
             }
-            fields = tuple(Field(f.name, staged[f.name], f.dtype) for f in split.fields)
+            fields = tuple(
+                Field(f.name, staged[f.name], f.dtype, padding=f.padding) for f in split.fields
+            )
             batch = Split(fields, None, rows)
             feed = _core.Feed(rows, rows, n_slots=self._runtime.ring(0, rows)["n_slots"])
             graph = self._steps.train_graph(batch, rows, self._total)
             plan = self._runtime.plan(graph, batch, feed)
             self._runtime.tune(plan)
-            self._plans[rows] = _Staged(plan, feed, staged)
-        return self._plans[rows]
+            self._plans[rows, number] = _Staged(plan, feed, staged)
+        return self._plans[rows, number]
 
     def _follow_model(self, what: str) -> None:
         """Takes what was set in the model since the last time, and says what that ends."""
@@ -274,7 +295,9 @@ class Stepper:
             self._note_ahead(True)
             if not self._runtime.steps_in_tables(control["applied"]):
                 self._runtime.move_tables(control["applied"])
-            plan, feed, staged = self._plan(rows)
+            number = self._part_of(named)
+            plan, feed, staged = self._plan(rows, number)
+            self._take_lengths(named, number)
             for name, buffer in staged.items():
                 if name not in named:
                     raise DataError(f"step: the batch lacks {name!r}, got {', '.join(named)}")
@@ -307,6 +330,22 @@ class Stepper:
             "applied": bool(done["apply"]),
         }
 
+    def _take_lengths(self, named: dict[str, Any], number: int) -> None:
+        """Makes lengths of a mask of padding."""
+        for name, padding in paddings_of(self._parts[number].fields).items():
+            mask = named.get(name)
+            if padding.role not in ROLES[1:] or mask is None:
+                continue
+            if mask.shape[1:] != (padding.length,):
+                raise DataError(
+                    f"step: {name} must have shape (batch, {padding.length}), got {mask.shape}"
+                )
+            inside = inside_of(padding.role, mask, padding.length)
+            lengths = inside.sum(1)
+            if (inside != inside_of("lengths", lengths, padding.length)).any():
+                raise DataError(f"step: {name} must have padding behind each sequence alone")
+            named[name] = lengths
+
     def evaluate(self, split: str = "val") -> dict[str, float]:
         """Loss and metrics on a split of the data, with the weights as they are.
 
@@ -336,7 +375,8 @@ class Stepper:
             if not self._runtime.session.control()["attempted"]:  # later they are the session's
                 warn_of_untrained_norms("evaluate", self.model)
             plans = self._steps.eval_plans(split, groups, sums)
-            check_lookups(self._runtime, *plans[0].traced)
+            for traced in graphs_of_parts(plan.traced for plan in plans):
+                check_lookups(self._runtime, *traced)
             sums.clear(self._runtime.session)
             with self._weights.averaged():
                 outputs = run_plans(plans, collect=self._steps.n_collected)
