@@ -153,9 +153,9 @@ hl_status hl_runner_create(const hl_batches *order, int64_t n_order, int32_t k,
                            HL_GIVE hl_runner **out_runner);
 /* Waits as hl_plan_destroy does. NULL is allowed. */
 void hl_runner_destroy(HL_TAKE hl_runner *runner);
-/* Another order of the runner's plans, from its beginning on, as where epochs mix batches of several
- * lengths; copied. Feeds stay where they are: seek moves them. Forgets a step that was left in the
- * middle. HL_ERROR_CONFIG for a plan that the runner does not have. */
+/* Another order of the runner's plans, from its beginning on, as where epochs mix batches of
+ * several lengths; copied. Feeds stay where they are: seek moves them. Forgets a step that was left
+ * in the middle. HL_ERROR_CONFIG for a plan that the runner does not have. */
 hl_status hl_runner_reorder(hl_runner *runner, const hl_batches *order, int64_t n_order);
 /* Goes to a batch of an epoch, feeds included; forgets a step that was left in the middle. */
 hl_status hl_runner_seek(hl_runner *runner, uint64_t epoch, int64_t batch);

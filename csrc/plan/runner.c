@@ -460,8 +460,9 @@ hl_status hl_runner_reorder(hl_runner *runner, const hl_batches *order, int64_t 
     HL_TRY(check_order(order, n_order));
     for (int64_t i = 0; i < n_order; i++)
         if (!has_plan(runner, order[i].plan))
-            return hl_status_set(HL_ERROR_CONFIG, "run: an order must be of the runner's plans, "
-                                                  "got another at place %lld",
+            return hl_status_set(HL_ERROR_CONFIG,
+                                 "run: an order must be of the runner's plans, "
+                                 "got another at place %lld",
                                  (long long)i);
     hl_status status;
     HL_TRY(hl_alloc((size_t)n_order * sizeof *order, (void **)&copy));

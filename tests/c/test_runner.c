@@ -256,7 +256,8 @@ static void test_seek(void)
     }
 }
 
-/* An order that is given later, in the middle of a step too, runs as one that was there at first. */
+/* An order that is given later, in the middle of a step too, runs as one that was there at first.
+ */
 static void test_reorder(void)
 {
     for (int asynchronous = 0; asynchronous < 2; asynchronous++) {

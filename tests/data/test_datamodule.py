@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hotloop import _core
+from hotloop.data.batching import Group
 from hotloop.data.module import DataModule, GraphDataModule
 from hotloop.data.shorthand import as_datamodule
 from hotloop.errors import ConfigError, DataError
@@ -42,7 +43,7 @@ def test_how_an_epoch_is_cut(n: int, size: int, options: dict, wanted: list) -> 
         table(n), batch_size=size, drop_last=options.pop("drop_last", False)
     )
     cut = {"training": True, "merge_tail": False} | options
-    assert data.batches("train", **cut) == wanted
+    assert data.batches("train", **cut) == [Group(*group) for group in wanted]
     if not data.drop_last:
         assert sum(size * count for size, count in wanted) == n
 
@@ -64,14 +65,14 @@ def test_an_epoch_has_every_row_once_in_an_order_of_its_own(merge_tail: bool) ->
             np.testing.assert_array_equal(batch["x"][:, 0], batch["y"])
             assert batch["x"].dtype == batch["y"].dtype == np.float32
         orders.append(np.concatenate([batch["y"] for batch in batches]).astype(int).tolist())
-        sizes = [size for size, count in cut(data, merge_tail) for _ in range(count)]
+        sizes = [size for size, count, _ in cut(data, merge_tail) for _ in range(count)]
         assert [len(batch["y"]) for batch in batches] == sizes
     assert sorted(orders[0]) == data.split("train").rows.tolist()
     assert orders[0] == orders[2] != orders[1]
     assert sorted(orders[1]) == sorted(orders[0]) != orders[0]
 
 
-def cut(data: DataModule, merge_tail: bool) -> list[tuple[int, int]]:
+def cut(data: DataModule, merge_tail: bool) -> list[Group]:
     """The groups of a training epoch."""
     return data.batches("train", training=True, merge_tail=merge_tail)
 

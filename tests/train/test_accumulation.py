@@ -11,6 +11,7 @@ import hotloop as hl
 import numpy as np
 import pytest
 from hotloop import nn
+from hotloop.data.batching import Group
 from hotloop.training.run.micro import next_split, split_batches
 from train.recipes import classes, exact, mlp, quiet, weights
 
@@ -211,16 +212,16 @@ def test_parts_of_an_epoch_fill_the_same_windows() -> None:
     for _ in range(500):
         rows, parts, k = draw.randint(1, 9), draw.randint(2, 6), draw.randint(1, 4)
         size, count = rows * parts, draw.randint(1, 9)
-        groups = [(size, count)]
+        groups = [Group(size, count)]
         if tail := draw.randint(0, size - 1):
-            groups.append((tail, 1))
+            groups.append(Group(tail, 1))
         split = split_batches(groups, rows)
-        assert sum(n * c for n, c in split) == sum(n * c for n, c in groups)
-        assert all(0 < n <= rows and c > 0 for n, c in split)
-        assert [n for n, _ in split] == sorted((n for n, _ in split), reverse=True)
-        batches, pieces = sum(c for _, c in groups), sum(c for _, c in split)
+        assert sum(n * c for n, c, _ in split) == sum(n * c for n, c, _ in groups)
+        assert all(0 < n <= rows and c > 0 for n, c, _ in split)
+        assert [n for n, _, _ in split] == sorted((n for n, _, _ in split), reverse=True)
+        batches, pieces = sum(g.batches for g in groups), sum(g.batches for g in split)
         assert -(-batches // k) == -(-pieces // (k * parts))
 
 
 def test_less_than_a_part_stays_whole() -> None:
-    assert split_batches([(3, 1)], 4) == [(3, 1)]
+    assert split_batches([Group(3, 1)], 4) == [Group(3, 1)]

@@ -58,6 +58,26 @@ class Recurrent(nn.Module):
         return self.head(self.lstm(states, lengths=lengths)[1][0][0])
 
 
+@pytest.mark.parametrize("is_resident", [True, False])
+def test_sequences_of_several_lengths(is_resident: bool) -> None:
+    """Buckets gathered from the rows on the GPU, or on the host and sent, with windows of two."""
+    rng = np.random.default_rng(0)
+    X = [rng.standard_normal((n, 3)).astype("float32") for n in rng.integers(1, 8, 60)]
+    found = []
+    for accelerator, fields in (("cpu", {}), ("gpu", {"device_cache": is_resident})):
+        data = hl.DataModule.from_sequences(
+            X, np.arange(60) % 2, buckets=[3, 7], batch_size=8, normalize="standard", val=0.2
+        )
+        hl.manual_seed(0)
+        model = hl.models.gru_classifier(3, 2, 6, 1, dropout=0, attention_dropout=0)
+        config = quiet(
+            **({"max_epochs": EPOCHS, "accelerator": accelerator} | SGD | fields),
+            accumulate_grad_batches=2,
+        )
+        found.append(Outcome(model, data, config))
+    check_close(found[1], found[0])
+
+
 def test_recurrences() -> None:
     rng = np.random.default_rng(0)
     x = rng.standard_normal((40, 5, 3)).astype("float32")

@@ -220,7 +220,8 @@ def read_raw(value: Any, name: str) -> Array:
         if isinstance(value, (list, tuple)):
             raise DataError(
                 f"{name}: the rows of a list must have one shape and hold numbers, got "
-                f"{show(value)} ({_first_line(error)})"
+                f"{show(value)} ({_first_line(error)}); sequences of several lengths go through "
+                "DataModule.from_sequences"
             ) from error
         raise DataError(
             f"{name}: this {type(value).__module__}.{type(value).__name__} cannot be read as a "

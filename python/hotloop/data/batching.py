@@ -36,14 +36,14 @@ class Group(NamedTuple):
     ----------
     rows : int
         Samples in a batch.
-    count : int
-        Batches.
+    batches : int
+        How many there are.
     part : int
         Whose samples these are, of the split's ``parts``.
     """
 
     rows: int
-    count: int
+    batches: int
     part: int = 0
 
 
@@ -84,14 +84,14 @@ def _cut(
 
 def limit_batches(groups: Sequence[Group], most: int) -> list[Group]:
     """So many batches at most: the first of an order, of each part its share."""
-    ends = list(itertools.accumulate(group.count for group in groups))
+    ends = list(itertools.accumulate(group.batches for group in groups))
     most = min(most, ends[-1])
     if len({group.part for group in groups}) == 1:
         upto = [min(end, most) for end in ends]
     else:
         upto = [-(-end * most // ends[-1]) for end in ends]
     counts = [end - begin for begin, end in itertools.pairwise([0, *upto])]
-    return [g._replace(count=count) for g, count in zip(groups, counts, strict=True) if count]
+    return [g._replace(batches=count) for g, count in zip(groups, counts, strict=True) if count]
 
 
 def make_feeds(
@@ -149,11 +149,11 @@ def order_batches(
         (number of a group, batches of it that follow) in turn.
     """
     if not shuffle or len({group.part for group in groups}) == 1:
-        return [(number, group.count) for number, group in enumerate(groups)]
+        return [(number, group.batches) for number, group in enumerate(groups)]
     turns = [
-        (number, min(run, group.count - begin))
+        (number, min(run, group.batches - begin))
         for number, group in enumerate(groups)
-        for begin in range(0, group.count, run)
+        for begin in range(0, group.batches, run)
     ]
     return [turns[i] for i in _core.permutation(seed, _STREAM, epoch, len(turns))]
 

@@ -81,7 +81,7 @@ def describe_all(data: DataSplits, standardized: str) -> str:
     lines = [describe_line(data), f"{'split':<6}{'rows':>12}{'batches':>10}{'last':>8}"]
     for name, split in splits.items():
         groups = data.batches(name, training=name == "train", merge_tail=False)
-        n = sum(group.count for group in groups)
+        n = sum(group.batches for group in groups)
         lines.append(f"{name:<6}{split.n:>12,}{n:>10,}{groups[-1].rows:>8,}")
     lines.append("")
     if splits["train"].buckets:

@@ -186,6 +186,12 @@ def read_sequences(
             f"{prefix}X: must be a list of arrays with a row for each step, or these below one "
             f"another and lengths=, got {type(X).__name__} {show(X)}"
         )
+    if like is not None:
+        wanted = like.table.fields[0].array.shape[1:]
+        if series.shape[1:] != wanted:
+            raise DataError(
+                f"{prefix}X: rows must have shape {wanted} as in training, got {series.shape[1:]}"
+            )
     sequences = Sequences.of(known)
     goal, is_by_row = _read_goal(y, sequences, prefix)
     if weight is not None:

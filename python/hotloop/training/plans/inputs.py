@@ -84,7 +84,7 @@ class Inputs:
             others = (*others, Keywords(keywords))
         padding = fitted.padding if fitted is not None else None
         if padding is not None and len(data) == 1 and not others and are_sequences(data[0]):
-            length = fitted.fields[0][2][0] if isinstance(model, PredictOnly) else None
+            length = self._fields[0][2][0] if isinstance(model, PredictOnly) else None
             data = pad_sequences(data[0], *padding, length)
         given = (*data, *others)
         data = _as_inputs(given)

@@ -214,8 +214,8 @@ class Steps:
         output = call_model(self.runtime.model, batch["x"])
         check_output(self.runtime.model, output)
         if self.loss is None:
-            self.loss = resolve_loss(self.config, self.data, output)
-            self._read_tasks(output)
+            self.loss = resolve_loss(self.config, self.data, output, _shapes_of_targets(batch))
+            self._read_tasks(output, batch)
             self.doubt = self._find_doubt(output)
             self._check_scaled(output)
         made = self.loss(output, batch.get("y"), batch.get("weight"))
@@ -224,9 +224,11 @@ class Steps:
             check_scalar(loss, f"loss {name!r}" if len(losses) > 1 else "loss")
         return Made(losses, self._take_logged(losses, {}, flatten(output)[0][0].trace), output)
 
-    def _read_tasks(self, output: Any) -> None:
+    def _read_tasks(self, output: Any, batch: dict[str, Any]) -> None:
+        shapes = _shapes_of_targets(batch)
         for task in self.tasks:
-            task.read(self.loss, output, is_auto=is_auto(self.config.loss, task.name))
+            is_own = is_auto(self.config.loss, task.name)
+            task.read(self.loss, output, shapes[task.name], is_auto=is_own)
 
     def _check_scaled(self, output: Any) -> None:
         """Refuses scaled targets that nothing compares as values, or that are not scaled back."""
@@ -252,7 +254,7 @@ class Steps:
         seen = x[0].trace.watch(self.runtime.model)
         made = call_step(step, batch)
         if seen and not any(self._metrics()):  # those read what forward makes of x alone
-            self._read_tasks(seen[-1])
+            self._read_tasks(seen[-1], batch)
         check_rows("training_step", x[0].trace, x, [leaf for part in others for leaf in part])
         values = dict(made) if isinstance(made, Mapping) else {"loss": made}
         if not values:
@@ -456,7 +458,7 @@ class Steps:
             if output is None:  # training_step has its own; metrics compare forward's
                 output = call_model(self.runtime.model, batch["x"])
                 check_output(self.runtime.model, output)
-                self._read_tasks(output)
+                self._read_tasks(output, batch)
             output = self.target_scale.undo(output)
             self._add_metrics(trace, sums, output, batch, whole or split)
             for task in self.tasks:
@@ -620,6 +622,16 @@ def run_plans(plans: Iterable[EvalPlan], *, collect: int) -> list[list[Any]]:
                 outputs.append([plan.output(i) for i in range(collect)])
     show_warnings()
     return outputs
+
+
+def _shapes_of_targets(batch: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """The targets' shapes in a batch, by name; that of a single one is ""."""
+    y = batch.get("y")
+    if isinstance(y, Mapping):
+        return {name: target.shape for name, target in y.items()}
+    if isinstance(y, tuple):
+        return {str(i): target.shape for i, target in enumerate(y)}
+    return {} if y is None else {"": y.shape}
 
 
 def _is_sum(key: str, kind: str) -> bool:

@@ -303,7 +303,7 @@ class Planner:
         if limit is None:
             limit = self.config.limit_batches
         if limit is not None:
-            n = sum(group.count for group in groups)
+            n = sum(group.batches for group in groups)
             # 0.29 of 100 is 28.999999999999996
             left = max(1, int(n * limit + 1e-9)) if isinstance(limit, float) else limit
             groups = limit_batches(groups, left)
@@ -375,7 +375,7 @@ class Planner:
         self.weights = Weights(self.runtime, config)
         self.steps = Steps(self.runtime, data, config.replace(accumulate_grad_batches=self._k))
         groups = self._groups("train", training=True)
-        self.counts = count_steps(self.steps.config, sum(group.count for group in groups))
+        self.counts = count_steps(self.steps.config, sum(group.batches for group in groups))
         return groups
 
     def _plan_all(self, watch: Watch) -> None:

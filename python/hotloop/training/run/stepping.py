@@ -152,7 +152,7 @@ class Stepper:
         self._parts: tuple[Split, ...] = data.split("train").parts
         self._plans: dict[tuple[int, int], _Staged] = {}
         groups = data.batches("train", training=True, merge_tail=False)
-        counts = count_steps(config, sum(group.count for group in groups))
+        counts = count_steps(config, sum(group.batches for group in groups))
         self._total = max(counts.total, 1)
         self._choose_precision(groups[0].rows)
         self._plan(groups[0].rows, 0)
@@ -194,7 +194,7 @@ class Stepper:
         if len(self._parts) == 1:
             return 0
         lengths = [part.fields[0].shape[0] for part in self._parts]
-        got = np.shape(named.get("x.0"))[1:2]
+        got = np.shape(named.get("x.0", ()))[1:2]
         if got and got[0] in lengths:
             return lengths.index(got[0])
         raise DataError(

@@ -135,13 +135,22 @@ class Reading(NamedTuple):
 
 
 def read_output(
-    target: Targets, output: Any, name: str, names: Sequence[str], *, is_second: bool
+    kind: str,
+    target: Sequence[int],
+    output: Any,
+    name: str,
+    names: Sequence[str],
+    *,
+    is_second: bool,
 ) -> Reading:
     """How the output for a target is read.
 
     Parameters
     ----------
-    target : Targets
+    kind : str
+        Of the target: "class", "multilabel" or "float".
+    target : sequence of int
+        The target's shape in the batch that the output is of.
     output : Tensor or structure of them
         What forward returns.
     name, names
@@ -153,10 +162,9 @@ def read_output(
     -------
     Reading
     """
-    kind = target.kind
     try:
         shape = pick_output(output, name, names).shape
-        wanted = (shape[0] if shape else 0, *target.array.shape[1:])
+        wanted = (shape[0] if shape else 0, *target[1:])
         if kind == "multilabel" and len(shape) == len(wanted) + 1:
             axis = class_axis(shape, wanted, is_second=is_second)
             if axis is not None and shape[axis] > 1:
@@ -239,6 +247,7 @@ class _Goal(NamedTuple):
     target: Targets | None
     output: Any  # as forward returns it, of several targets this one's
     data: DataModule | None
+    shape: Sequence[int] = ()  # of the target in the batch that the output is of
 
     @property
     def label(self) -> str:
@@ -246,7 +255,9 @@ class _Goal(NamedTuple):
 
     def read(self, *, is_second: bool) -> Reading:
         assert self.target is not None  # there are targets
-        return read_output(self.target, self.output, "", ("",), is_second=is_second)
+        return read_output(
+            self.target.kind, self.shape, self.output, "", ("",), is_second=is_second
+        )
 
 
 def _named(name: str, config: TrainingConfig, goal: _Goal) -> Loss:
@@ -340,7 +351,9 @@ def _weighted(per_element: Tensor, weight: Tensor, counts: Tensor | None) -> Any
     return with_parts(total / denominator, total, denominator)
 
 
-def resolve_loss(config: TrainingConfig, data: DataModule, output: Any) -> Loss:
+def resolve_loss(
+    config: TrainingConfig, data: DataModule, output: Any, shapes: Mapping[str, Sequence[int]]
+) -> Loss:
     """The loss of a run, given the traced output.
 
     Parameters
@@ -350,6 +363,8 @@ def resolve_loss(config: TrainingConfig, data: DataModule, output: Any) -> Loss:
         Its targets and classes count.
     output : Tensor or structure of them
         The forward pass's result.
+    shapes : dict
+        Of the targets in its batch, by name.
 
     Returns
     -------
@@ -363,9 +378,10 @@ def resolve_loss(config: TrainingConfig, data: DataModule, output: Any) -> Loss:
         configuration's class_weight or label_smoothing, or losses and targets have other names.
     """
     if data.target_kind == "several":
-        found = _of_several(config, data, output)
+        found = _of_several(config, data, output, shapes)
     else:
-        found = _resolve(config, config.loss, _Goal("", data.targets.get(""), output, data))
+        goal = _Goal("", data.targets.get(""), output, data, shapes.get("", ()))
+        found = _resolve(config, config.loss, goal)
     if config.class_weight is not None and not any(t.n_classes for t in data.targets.values()):
         raise ConfigError(
             f"class_weight: needs class targets, got {data.target_kind} targets; leave it out"
@@ -382,7 +398,9 @@ def resolve_loss(config: TrainingConfig, data: DataModule, output: Any) -> Loss:
     return found
 
 
-def _of_several(config: TrainingConfig, data: DataModule, output: Any) -> Loss:
+def _of_several(
+    config: TrainingConfig, data: DataModule, output: Any, shapes: Mapping[str, Sequence[int]]
+) -> Loss:
     """A loss for each of several targets; a single function gets all of them."""
     loss, names = config.loss, list(data.targets)
     if callable(loss) and _function_of(loss) not in _LIBRARY:
@@ -402,7 +420,7 @@ def _of_several(config: TrainingConfig, data: DataModule, output: Any) -> Loss:
             )
     parts = {}
     for name, target in data.targets.items():
-        goal = _Goal(name, target, pick_output(output, name, names), data)
+        goal = _Goal(name, target, pick_output(output, name, names), data, shapes[name])
         parts[name] = _resolve(config, loss[name] if isinstance(loss, Mapping) else loss, goal)
 
     def call(output: Any, target: Any, weight: Tensor | None) -> dict[str, Any]:

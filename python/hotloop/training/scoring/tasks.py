@@ -105,7 +105,7 @@ class Task:
             return self.loss.ignored
         return IGNORED if self._target.has_ignored else None
 
-    def read(self, loss: Loss | None, output: Any, *, is_auto: bool) -> None:
+    def read(self, loss: Loss | None, output: Any, shape: Sequence[int], *, is_auto: bool) -> None:
         """Finds, at the first trace, how the output is compared with the target.
 
         Parameters
@@ -114,6 +114,8 @@ class Task:
             Of all targets; None: training_step makes it.
         output : Tensor or structure of them
             What forward returns.
+        shape : sequence of int
+            Of the target in the same batch.
         is_auto : bool
             Whether the loss was chosen by the targets, so that metrics have to fit them.
 
@@ -127,7 +129,12 @@ class Task:
         self._is_read = True
         own = self.loss = loss.part(self.name) if loss is not None else None
         found = read_output(
-            self._target, output, self.name, self._names, is_second=bool(own and own.is_second)
+            self._target.kind,
+            shape,
+            output,
+            self.name,
+            self._names,
+            is_second=bool(own and own.is_second),
         )
         self.kind, self.axis = found.kind, found.axis
         if self.kind == "float" and self.link in _OF_CLASSES:
