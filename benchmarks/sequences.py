@@ -5,7 +5,10 @@
 A case is a layer or a function with its inputs, forward and backward, written once for both
 libraries, in float32 and under mixed precision in bfloat16. Numbers are how many times as fast
 hotloop is. The aim of recurrent layers and attention is 1/1.2; the others move memory, as PyTorch's
-do, so their aim is to be no slower.
+do, so their aim is to be no slower. A second column has their share of the memory's speed: the time
+that adding two large arrays takes for as many bytes as the case's inputs, the numbers of its loss and
+its gradients have, each moved once, by the case's time. What is in between, such as a result that
+the gradient reads again, is not counted, so that the share cannot reach 1.
 
 One thread's time is its processor time, that of several the clock's. Sides take a slice in turn.
 --only: cases whose name contains a text.
@@ -31,9 +34,10 @@ from benchmarks.report import (
     write_results,
 )
 
-__all__ = ["CASES", "PRECISIONS", "Case", "parse_case"]
+__all__ = ["CASES", "COLUMNS", "PRECISIONS", "Case", "parse_case"]
 
 PRECISIONS = ("float32", "bfloat16")
+COLUMNS = {"torch": "PyTorch", "memory": "memory"}
 _NEAR, _LEVEL = round(1 / 1.2, 2), 1.0
 
 
@@ -54,6 +58,8 @@ class Case:
         Where inputs are integers, below which; 0: they are floats.
     aim : float
         The least ratio.
+    moved : int
+        Bytes that have to be moved, where that is what takes the time.
     """
 
     name: str
@@ -62,6 +68,12 @@ class Case:
     layer: str = ""
     rows: int = 0
     aim: float = _NEAR
+    moved: int = 0
+
+
+def _bytes(*elements: int) -> int:
+    """Of so many floats."""
+    return 4 * sum(elements)
 
 
 _ATTENTION = "F.scaled_dot_product_attention(q, k, v{})"
@@ -83,16 +95,24 @@ CASES = (
     Case("attention 12x4x64x32 causal", _ATTENTION.format(", is_causal=True"), (12, 4, 64, 32)),
     Case("attention 8x6x256x64 causal", _ATTENTION.format(", is_causal=True"), (8, 6, 256, 64)),
     Case("attention 2x12x1024x64", _ATTENTION.format(""), (2, 12, 1024, 64)),
-    Case("softmax 4096x1000", "F.softmax(x, -1)", (4096, 1000), aim=_LEVEL),
-    Case("layer norm 8192x768", "layer(x)", (8192, 768), "nn.LayerNorm(768)", aim=_LEVEL),
-    Case("GELU 8192x1024", "F.gelu(x)", (8192, 1024), aim=_LEVEL),
+    Case(
+        "softmax 4096x1000", "F.softmax(x, -1)", (4096, 1000), aim=_LEVEL,
+        moved=_bytes(3 * 4096 * 1000),
+    ),
+    Case(
+        "layer norm 8192x768", "layer(x)", (8192, 768), "nn.LayerNorm(768)", aim=_LEVEL,
+        moved=_bytes(3 * 8192 * 768),
+    ),
+    Case(
+        "GELU 8192x1024", "F.gelu(x)", (8192, 1024), aim=_LEVEL, moved=_bytes(3 * 8192 * 1024),
+    ),
     Case(
         "embedding 50257x768, 8192 rows", "layer(x)", (8192,), "nn.Embedding(50257, 768)", 50257,
-        _LEVEL,
+        _LEVEL, _bytes(2 * 8192 * 768, 50257 * 768),
     ),
     Case(
         "embedding 50257x768, 8192 rows of 40", "layer(x)", (8192,), "nn.Embedding(50257, 768)",
-        40, _LEVEL,
+        40, _LEVEL, _bytes(2 * 8192 * 768, 50257 * 768),
     ),
 )  # fmt: skip
 
@@ -108,7 +128,8 @@ def sides_of(threads: int) -> Iterator[Side]:
     worker = "benchmarks.worker_sequences"
     yield Side("hotloop", (worker, "hotloop"), {"HOTLOOP_NUM_THREADS": str(threads)})
     environment = {"OMP_NUM_THREADS": str(threads)}
-    yield Side("torch", (worker, "torch", "--threads", str(threads)), environment)
+    for name in ("torch", "memory"):
+        yield Side(name, (worker, name, "--threads", str(threads)), environment)
 
 
 def measure(threads: int, precision: str, options: argparse.Namespace) -> list[Row]:
@@ -122,7 +143,8 @@ def measure(threads: int, precision: str, options: argparse.Namespace) -> list[R
     for name, slices in compete_in(names, list(sides_of(threads)), options.rounds, options.seconds):
         case, _ = parse_case(name)
         rates = {side: [rate_of(one, threads) for one in each] for side, each in slices.items()}
-        ratios = {"torch": ratio_of(rates["hotloop"], rates["torch"])}
+        shown = ("torch", "memory") if case.moved else ("torch",)
+        ratios = {side: ratio_of(rates["hotloop"], rates[side]) for side in shown}
         raw = {"threads": threads, "precision": precision, "runs_per_second": rates}
         rows.append(Row(case.name, ratios, {"torch": case.aim}, raw=raw))
     return rows
@@ -144,7 +166,7 @@ def main() -> int:
     for precision, threads in itertools.product(options.precision, options.threads):
         table = measure(threads, precision, options)
         title = f"{precision}, {threads} thread{'s' if threads > 1 else ''}"
-        print(format_table(table, title, {"torch": "PyTorch"}), end="\n\n", flush=True)
+        print(format_table(table, title, COLUMNS), end="\n\n", flush=True)
         rows += table
     facts["load_before"] = load
     facts["options"] = {k: getattr(options, k) for k in ("rounds", "seconds")}

@@ -1,9 +1,10 @@
 """A side of ``python -m benchmarks.sequences``: a call with all of its gradients.
 
-    python -m benchmarks.worker_sequences hotloop|torch [--threads N]
+    python -m benchmarks.worker_sequences hotloop|torch|memory [--threads N]
 
 The loss is the sum of the result times random numbers, as the same graph on both sides. hotloop's
-threads are those of HOTLOOP_NUM_THREADS.
+threads are those of HOTLOOP_NUM_THREADS. The third side moves as many bytes, by PyTorch's addition of
+arrays beyond any cache.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from benchmarks.sequences import Case, parse_case
 from benchmarks.worker import serve_cases
 
 _SECONDS = 0.01  # of a call of hotloop's plan, roughly
+_ELEMENTS = 1 << 24  # of an array that no cache holds
 
 
 def draw_inputs(case: Case) -> dict[str, np.ndarray[Any, Any]]:
@@ -91,10 +93,25 @@ def make_torch_step(name: str) -> Callable[[], int]:
     return step
 
 
+def make_memory_step(name: str) -> Callable[[], float]:
+    """A function that adds two arrays and returns how often the case's bytes were moved."""
+    import torch
+
+    case, _ = parse_case(name)
+    arrays = [torch.ones(_ELEMENTS) for _ in range(3)]
+    moved = 3 * 4 * _ELEMENTS
+
+    def step() -> float:
+        torch.add(arrays[0], arrays[1], out=arrays[2])
+        return moved / case.moved if case.moved else 1.0
+
+    return step
+
+
 def main() -> None:
     """Serves slices of cases."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("home", choices=["hotloop", "torch"])
+    parser.add_argument("home", choices=["hotloop", "torch", "memory"])
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     if options.home == "hotloop":
@@ -105,7 +122,8 @@ def main() -> None:
         import torch
 
         torch.set_num_threads(options.threads)
-        serve_cases(make_torch_step, version=torch.__version__)
+        make = make_torch_step if options.home == "torch" else make_memory_step
+        serve_cases(make, version=torch.__version__)
 
 
 if __name__ == "__main__":

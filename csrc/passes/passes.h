@@ -3,10 +3,10 @@
  *
  * A training graph goes through backward (autodiff) and training_step, which know no device; a plan
  * then applies, in this order: guard, feed (where data stays on the host), fold, amp or double
- * (where the device computes in float64), lower, layout, relu, epilogue, pack, hoist, rounded,
- * fuse, select, schedule, memory. What is rematerialised to save memory is cloned between feed and
- * amp, where a node is still one op, behind a fence (ir/graph.h) that keeps later passes from
- * joining the copy with its original; nothing asks for that yet.
+ * (where the device computes in float64), lower, layout, relu, epilogue, pack, broadcast, hoist,
+ * rounded, fuse, select, schedule, memory. What is rematerialised to save memory is cloned between
+ * feed and amp, where a node is still one op, behind a fence (ir/graph.h) that keeps later passes
+ * from joining the copy with its original; nothing asks for that yet.
  */
 #ifndef HL_PASSES_PASSES_H
 #define HL_PASSES_PASSES_H
@@ -64,6 +64,9 @@ hl_status hl_pass_epilogue(hl_graph *graph, hl_device *device, bool deterministi
 /* Matrix products with a two-dimensional right side use a packed copy of it. For devices that
  * pack. */
 hl_status hl_pass_pack(hl_graph *graph, hl_device *device);
+
+/* Pointwise nodes read what was expanded in place of what it was expanded to. */
+hl_status hl_pass_broadcast(hl_graph *graph);
 
 /* Nodes that depend on constants, and on parameters and state that no micro-batch changes, move
  * from MICRO to BEGIN. */

@@ -33,6 +33,7 @@ static hl_status run_passes(hl_graph *graph, hl_device *device, const hl_plan_op
     if (options->fuse) HL_TRY(hl_pass_relu(graph));
     if (options->fuse) HL_TRY(hl_pass_epilogue(graph, device, options->deterministic));
     HL_TRY(hl_pass_pack(graph, device));
+    if (options->fuse) HL_TRY(hl_pass_broadcast(graph));
     HL_TRY(hl_pass_hoist(graph));
     if (options->fuse) HL_TRY(hl_pass_rounded(graph, device, options->deterministic));
     if (options->fuse) HL_TRY(hl_pass_fuse(graph, device));

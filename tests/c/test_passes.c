@@ -7,6 +7,7 @@
 #include "passes/placing.h"
 #include "tests/c/check.h"
 #include "tests/c/dice.h"
+#include "tests/c/eval.h"
 
 /* ---- clusters -------------------------------------------------------------------------------- */
 
@@ -271,6 +272,52 @@ static void test_hoist_leaves_what_is_joined(void)
         CHECK_OK(hl_graph_verify(graph));
         hl_segment segment = graph->nodes[hl_graph_producer(graph, zeros)].segment;
         CHECK_INT(segment, variant ? HL_SEGMENT_BEGIN : HL_SEGMENT_MICRO);
+        hl_graph_destroy(graph);
+    }
+}
+
+/* ---- broadcasting ---------------------------------------------------------------------------- */
+
+static int count_ops(const hl_graph *graph, hl_op op)
+{
+    int n = 0;
+    for (int64_t i = 0; i < graph->n_nodes; i++) n += graph->nodes[i].op == op;
+    return n;
+}
+
+/* A column (3,1), or a row (4), expanded to (3,4) and added to x, which is (3,4) or, so that the
+ * expanded value alone gives the sum its shape, (1,4). `reads`: something else reads it too. */
+static void test_broadcast(void)
+{
+    const float column[] = {1, 2, 3, 4}, numbers[] = {10, 20, 30, 40, 50, 60, 70, 80, 90, 1, 2, 3};
+    for (int variant = 0; variant < 8; variant++) {
+        bool is_row = variant & 1, is_narrow = variant & 2, reads = variant & 4;
+        hl_shape small = is_row ? hl_shape_1d(4) : hl_shape_2d(3, 1), whole = hl_shape_2d(3, 4);
+        hl_shape of_x = hl_shape_2d(is_narrow ? 1 : 3, 4);
+        hl_graph *graph;
+        hl_id a, x, spread, sum;
+        evaluation e;
+        check_case("variant %d", variant);
+        CHECK_OK(hl_graph_create(&graph));
+        CHECK_OK(hl_graph_input(graph, "a", (hl_type){HL_DTYPE_F32, small}, &a));
+        CHECK_OK(hl_graph_input(graph, "x", (hl_type){HL_DTYPE_F32, of_x}, &x));
+        CHECK_OK(hl_build_expand(graph, a, &whole, &spread));
+        CHECK_OK(hl_build_binary(graph, HL_OP_ADD, x, spread, &sum));
+        CHECK_OK(hl_graph_output(graph, sum));
+        if (reads) CHECK_OK(hl_graph_output(graph, spread));
+        CHECK_OK(hl_pass_broadcast(graph));
+        CHECK_OK(hl_graph_verify(graph));
+        sum = graph->outputs[0];
+        bool stays = is_narrow && is_row; /* a column and a row have the shape of both */
+        CHECK_INT(graph->nodes[hl_graph_producer(graph, sum)].in[1] == a, !stays);
+        CHECK_INT(count_ops(graph, HL_OP_EXPAND), stays || reads);
+        CHECK(hl_shape_equal(hl_graph_shape(graph, sum), &whole));
+        CHECK_OK(eval_begin(&e, graph, (void *[]){(void *)column, (void *)numbers}));
+        for (int i = 0; i < 12; i++) {
+            float want = column[is_row ? i % 4 : i / 4] + numbers[is_narrow ? i % 4 : i];
+            CHECK_INT((int64_t)((const float *)e.data[sum])[i], (int64_t)want);
+        }
+        eval_end(&e);
         hl_graph_destroy(graph);
     }
 }
@@ -882,6 +929,7 @@ int main(void)
     test_hoist_leaves_what_is_overwritten();
     test_each_writer_has_its_own_fill();
     test_hoist_takes_the_fill_along();
+    test_broadcast();
     test_hoist_leaves_what_is_joined();
     test_clusters();
     test_placing();

@@ -143,6 +143,7 @@ def check_circles(texts: dict[str, str]) -> list[str]:
 # What a pass builds, or looks for because it builds its replacement.
 PASS_OPS: dict[str, set[str]] = {
     "amp": {"CAST"},
+    "broadcast": {"EXPAND"},
     "epilogue": {
         "RESHAPE", "GELU", "GELU_GRAD", "RELU", "RELU_GRAD", "CAST", "WHERE", "GT", "MOMENTS",
         "BATCH_NORM"
