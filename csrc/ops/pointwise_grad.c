@@ -153,6 +153,12 @@ HL_UNARY_VJP(gelu)
     return hl_build_binary(graph, HL_OP_GELU_GRAD, d, x, out_dx);
 }
 
+HL_UNARY_VJP(gelu_erf)
+{
+    (void)y;
+    return hl_build_binary(graph, HL_OP_GELU_ERF_GRAD, d, x, out_dx);
+}
+
 HL_UNARY_VJP(relu)
 {
     (void)x;
@@ -249,20 +255,48 @@ static hl_status build_gelu_curvature(hl_graph *graph, hl_id x, hl_id *out_id)
     return hl_build_binary(graph, HL_OP_MUL, bell, bend, out_id);
 }
 
-hl_status hl_vjp_gelu_grad(hl_graph *graph, hl_node_id id, const hl_id *dout, const bool *need,
-                           hl_id *din)
+/* (2 - x^2) e^(-x^2 / 2) / sqrt(2 pi) */
+static hl_status build_gelu_erf_curvature(hl_graph *graph, hl_id x, hl_id *out_id)
 {
+    hl_id square, bell, rest;
+    HL_TRY(hl_build_binary(graph, HL_OP_MUL, x, x, &square));
+    HL_TRY(hl_build_binary_number(graph, HL_OP_MUL, square, -0.5, &bell));
+    HL_TRY(hl_build_unary(graph, HL_OP_EXP, bell, &bell));
+    HL_TRY(hl_build_binary_number(graph, HL_OP_MUL, bell, 0.39894228040143267794, &bell));
+    HL_TRY(hl_build_unary(graph, HL_OP_NEG, square, &rest));
+    HL_TRY(hl_build_binary_number(graph, HL_OP_ADD, rest, 2, &rest));
+    return hl_build_binary(graph, HL_OP_MUL, bell, rest, out_id);
+}
+
+/* Of either form: linear in dy, and in x dy times the function's second derivative. */
+static hl_status build_gelu_grad_grad(hl_graph *graph, hl_node_id id, hl_id dout, const bool *need,
+                                      hl_status (*curvature)(hl_graph *, hl_id, hl_id *),
+                                      hl_id *din)
+{
+    const hl_op op = graph->nodes[id].op;
     const hl_id dy = graph->nodes[id].in[0], x = graph->nodes[id].in[1];
     hl_id d;
     if (need[0]) {
-        HL_TRY(hl_build_binary(graph, HL_OP_GELU_GRAD, dout[0], x, &d));
+        HL_TRY(hl_build_binary(graph, op, dout, x, &d));
         HL_TRY(hl_build_grad_for(graph, d, dy, &din[0]));
     }
     if (!need[1]) return HL_OK;
-    HL_TRY(build_gelu_curvature(graph, x, &d));
+    HL_TRY(curvature(graph, x, &d));
     HL_TRY(hl_build_binary(graph, HL_OP_MUL, d, dy, &d));
-    HL_TRY(hl_build_binary(graph, HL_OP_MUL, d, dout[0], &d));
+    HL_TRY(hl_build_binary(graph, HL_OP_MUL, d, dout, &d));
     return hl_build_grad_for(graph, d, x, &din[1]);
+}
+
+hl_status hl_vjp_gelu_grad(hl_graph *graph, hl_node_id id, const hl_id *dout, const bool *need,
+                           hl_id *din)
+{
+    return build_gelu_grad_grad(graph, id, dout[0], need, build_gelu_curvature, din);
+}
+
+hl_status hl_vjp_gelu_erf_grad(hl_graph *graph, hl_node_id id, const hl_id *dout, const bool *need,
+                               hl_id *din)
+{
+    return build_gelu_grad_grad(graph, id, dout[0], need, build_gelu_erf_curvature, din);
 }
 
 /* d * b * a^(b - 1), and 0 where b is 0 (a^-1 may be infinite there). */

@@ -36,6 +36,7 @@ typedef struct op_node {
 
 static const op_node cases[] = {
     {HL_OP_GELU, 1, {A(3, 2)}, NO_ATTRS},
+    {HL_OP_GELU_ERF, 1, {A(3, 2)}, NO_ATTRS},
     {HL_OP_MATMUL, 3, {A(3, 4), A(4, 2), A(2)}, NO_ATTRS},
     {HL_OP_MATMUL, 2, {A(4, 3), A(4, 2)}, {.matmul = {.trans_a = 1, .trans_b = 0}}},
     {HL_OP_MATMUL, 2, {A(3, 4), A(2, 4)}, {.matmul = {.trans_a = 0, .trans_b = 1}}},

@@ -242,9 +242,9 @@ template <class V> static void test_floats(const char *kind, hl_dtype dtype, dou
             if (op == HL_PW_CAST && !(fabs((double)a[i]) < 0x1p62)) continue;
             sum all = expect(op, (double)a[i], (double)b[i], (double)c[i]);
             double want = (double)(V)all.value;
-            /* Below 0 a sum of 1 and a tanh cancels. */
-            double terms = op == HL_PW_GELU ? fabs(a[i])
-                           : op == HL_PW_GELU_GRAD
+            /* Below 0 a sum of 1 and a tanh or erf cancels. */
+            double terms = op == HL_PW_GELU || op == HL_PW_GELU_ERF ? fabs(a[i])
+                           : op == HL_PW_GELU_GRAD || op == HL_PW_GELU_ERF_GRAD
                                ? fabs(a[i]) * (1 + fmin(fabs(b[i]), 9) * fmin(fabs(b[i]), 9))
                                : all.size;
             if (is_close(out[i], want, 8 * eps * terms + 1e-38)) continue;

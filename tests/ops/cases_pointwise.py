@@ -98,17 +98,22 @@ def gelu(x):
     return x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
+def gelu_erf(x):
+    return x / 2 * (1 + safe_erf(x / math.sqrt(2)))
+
+
 def gelu_cases():
-    """S is |x|: below 0 the sum of 1 and the tanh cancels."""
+    """S is |x|: below 0 the sum of 1 and the tanh, or erf, cancels."""
     rule = of_terms(24, np.abs)
-    for n in (1, 17, 1003):
-        yield Case("gelu", f"n{n}", (normal(n),), gelu, rule)
-    yield Case("gelu", "range", (uniform(-12, 12, 4099),), gelu, rule)
-    yield Case("gelu", "special", (given(SPECIAL),), gelu, rule)
-    yield Case("gelu", "empty", (normal(0, 3),), gelu, rule)
-    yield Case("gelu", "rank0", (normal(),), gelu, rule, grad=(0,))
-    yield Case("gelu", "grid", (normal(5, 3, 7),), gelu, rule, grad=(0,))
-    yield Case("gelu", "far", (uniform(-12, 12, 65),), gelu, rule, grad=(0,))
+    for op, f in (("gelu", gelu), ("gelu_erf", gelu_erf)):
+        for n in (1, 17, 1003):
+            yield Case(op, f"n{n}", (normal(n),), f, rule)
+        yield Case(op, "range", (uniform(-12, 12, 4099),), f, rule)
+        yield Case(op, "special", (given(SPECIAL),), f, rule)
+        yield Case(op, "empty", (normal(0, 3),), f, rule)
+        yield Case(op, "rank0", (normal(),), f, rule, grad=(0,))
+        yield Case(op, "grid", (normal(5, 3, 7),), f, rule, grad=(0,))
+        yield Case(op, "far", (uniform(-12, 12, 65),), f, rule, grad=(0,))
 
 
 def gelu_grad(dy, x):
@@ -118,17 +123,25 @@ def gelu_grad(dy, x):
     return dy * ((1 + t) / 2 + bell + 3 * 0.044715 * bell * x * x)
 
 
+def gelu_erf_grad(dy, x):
+    bell = np.exp(-np.square(np.clip(x, -60, 60)) / 2) / math.sqrt(2 * math.pi)
+    return dy * ((1 + safe_erf(x / math.sqrt(2))) / 2 + x * bell)
+
+
 def gelu_grad_cases():
-    """S is |dy| (1 + x^2): the tanh's argument has x's relative error, where the bell is steep."""
+    """S is |dy| (1 + x^2): the argument of tanh or exp has x's relative error, where the bell is
+    steep.
+    """
     rule = of_terms(24, lambda dy, x: np.abs(dy) * (1 + np.minimum(np.abs(x), 9) ** 2))
-    for name in ("n17", "n1003", "row", "number", "empty"):
-        a, b = SHAPES[name]
-        yield Case("gelu_grad", name, (normal(*a), normal(*b)), gelu_grad, rule)
-    yield Case("gelu_grad", "range", (normal(4099), uniform(-12, 12, 4099)), gelu_grad, rule)
-    far = given([-1e30, -3e19, -40.0, 40.0, 3e19, 1e30])
-    yield Case("gelu_grad", "far", (normal(6), far), gelu_grad, rule)
-    grid = (normal(5, 3, 7), normal(5, 3, 7))
-    yield Case("gelu_grad", "grid", grid, gelu_grad, rule, grad=(0, 1))
+    for op, f in (("gelu_grad", gelu_grad), ("gelu_erf_grad", gelu_erf_grad)):
+        for name in ("n17", "n1003", "row", "number", "empty"):
+            a, b = SHAPES[name]
+            yield Case(op, name, (normal(*a), normal(*b)), f, rule)
+        yield Case(op, "range", (normal(4099), uniform(-12, 12, 4099)), f, rule)
+        far = given([-1e30, -3e19, -40.0, 40.0, 3e19, 1e30])
+        yield Case(op, "far", (normal(6), far), f, rule)
+        grid = (normal(5, 3, 7), normal(5, 3, 7))
+        yield Case(op, "grid", grid, f, rule, grad=(0, 1))
 
 
 def divide_whole(a, b):

@@ -6,7 +6,6 @@ computed from masked input, because the gradient of an infinity that ``where`` d
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from hotloop.errors import ConfigError, ShapeError
@@ -60,7 +59,7 @@ def gelu(input: Operand, approximate: Approximation = "none") -> Tensor:
     """
     x = lift_float(input, "gelu")
     if approximate == "none":
-        return x * 0.5 * (elementary.erf(x * math.sqrt(0.5)) + 1.0)
+        return add_node("gelu_erf", x)
     if approximate == "tanh":
         return add_node("gelu", x)
     raise ConfigError(f'gelu: approximate must be "none" or "tanh", got {approximate!r}')
