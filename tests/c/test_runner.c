@@ -296,6 +296,23 @@ static void test_reorder(void)
     }
 }
 
+/* It begins at its beginning, wherever the one before stood. */
+static void test_reorder_from_the_end(void)
+{
+    hl_run_end end;
+    int64_t steps, batches;
+    check_case("from the end");
+    open_two(hl_cpu_backend(), 1);
+    hl_batches other[] = {{s.each[0].plan, 1}, {s.each[1].plan, 1}};
+    CHECK_OK(hl_runner_seek(s.runner, 0, 7));
+    for (int i = 0; i < 2; i++) CHECK_OK(hl_feed_seek(s.each[i].feed, 0, 0));
+    CHECK_OK(hl_runner_reorder(s.runner, other, 2));
+    CHECK_OK(hl_runner_run(s.runner, 9, 0, NULL, &end, &steps, &batches));
+    CHECK_INT(end, HL_RUN_FEED_END);
+    CHECK_INT(batches, 2);
+    close_session();
+}
+
 /* An order of plans that the runner was not made with. */
 static void test_reorder_refuses_others(void)
 {
@@ -477,6 +494,7 @@ int main(void)
     test_windows_of_two_plans();
     test_seek();
     test_reorder();
+    test_reorder_from_the_end();
     test_reorder_refuses_others();
     test_stop();
     test_refused();

@@ -123,6 +123,9 @@ def test_the_order_is_decided_by_seed_and_epoch() -> None:
     first = order(0)
     assert order(0) == first
     assert order(1) != first != order(0, seed=1)
+    lengths = [[b["x"][0].shape[1] for b in make().train_batches(epoch)] for epoch in (0, 1)]
+    assert lengths[0] != lengths[1]
+    assert sorted(lengths[0]) == sorted(lengths[1])
     plain = [b["x"][0].shape[1] for b in make(shuffle=False).train_batches(3)]
     assert plain == sorted(plain, reverse=True)
     assert order(3, shuffle=False) == order(0, shuffle=False)

@@ -441,16 +441,16 @@ _RUN = [
     ),
     Mutant(
         "limit-counts-groups-of-batches",
-        _PLANNER,
-        "                    left -= count\n",
-        "                    left -= 1\n",
+        "python/hotloop/data/batching.py",
+        "upto = [min(end, most) for end in ends]",
+        "upto = [min(i + 1, most) for i in range(len(ends))]",
         python(_FEATURES + "test_a_fraction_of_the_batches_is_rounded_down"),
     ),
     Mutant(
         "overfit-batches-are-shuffled",
         _PLANNER,
-        "shuffled = self.config.overfit_batches is None  # the same",
-        "shuffled = True  # the same",
+        "return self.config.overfit_batches is None",
+        "return True",
         python(_FEATURES + "test_overfit_batches_are_the_same_rows_in_each_epoch"),
     ),
     Mutant(
@@ -494,8 +494,8 @@ _RUN = [
     Mutant(
         "epochs-have-one-order",
         _LOOP,
-        "        runner.seek(self.epoch)\n",
-        "        runner.seek(0)\n",
+        "runner.seek(self.epoch, 0, self._order)",
+        "runner.seek(0, 0, self._order)",
         python(_FEATURES + "test_plain_sgd"),
     ),
     Mutant(

@@ -1,0 +1,114 @@
+"""Mutants of sequences of several lengths: buckets, padding, the order of batches."""
+
+from mutants.mutant import Mutant, c, python
+
+_DATA, _OF = "python/hotloop/data/", "tests/data/test_sequences.py::"
+_TRAINED = "tests/train/test_lengths.py::"
+
+MUTANTS = [
+    Mutant(
+        "padding-is-the-sequence-behind",
+        _DATA + "padding.py",
+        "padded[name] = where(inside, value, padding.fill)",
+        "padded[name] = value",
+        python(_OF + "test_batches"),
+    ),
+    Mutant(
+        "statistics-of-the-sequences-behind",
+        _DATA + "split.py",
+        "begins = begins[self.padding.sequences.left[begins] > i]",
+        "pass",
+        python(_OF + "test_statistics_are_of_training_rows_alone"),
+    ),
+    Mutant(
+        "buckets-follow-one-another",
+        _DATA + "batching.py",
+        "return [turns[i] for i in _core.permutation(seed, _STREAM, epoch, len(turns))]",
+        "return turns",
+        python(_OF + "test_batches[lengths]"),
+    ),
+    Mutant(
+        "epochs-mix-buckets-alike",
+        _DATA + "batching.py",
+        "_core.permutation(seed, _STREAM, epoch, len(turns))",
+        "_core.permutation(seed, _STREAM, 0, len(turns))",
+        python(_OF + "test_the_order_is_decided_by_seed_and_epoch"),
+    ),
+    Mutant(
+        "an-epoch-keeps-the-runners-first-order",
+        "python/hotloop/training/run/loop.py",
+        "runner.seek(self.epoch, 0, self._order)",
+        "runner.seek(self.epoch)",
+        python(_TRAINED + "test_epochs_have_orders_of_their_own"),
+    ),
+    Mutant(
+        "a-bucket-ends-below-its-length",
+        _DATA + "padding.py",
+        "np.searchsorted(np.asarray(buckets), lengths)",
+        'np.searchsorted(np.asarray(buckets), lengths, side="right")',
+        python(_OF + "test_batches[lengths]"),
+    ),
+    Mutant(
+        "buckets-are-as-many-as-may-be",
+        _DATA + "padding.py",
+        "        if best <= allowed:\n",
+        "        if best <= 0:\n",
+        python(_OF + "test_no_buckets_of_that_number_have_less_padding"),
+    ),
+    Mutant(
+        "rows-in-padding-have-a-class",
+        _DATA + "sequences.py",
+        'fill = IGNORED if field.name == "y" else layout.fill',
+        'fill = 0 if field.name == "y" else layout.fill',
+        python(_TRAINED + "test_classes_of_rows_leave_padding_out"),
+    ),
+    Mutant(
+        "padding-is-standardised-in-prediction",
+        "python/hotloop/training/inference.py",
+        "tensors[0] = where(inside, tensors[0], fill)",
+        "pass",
+        python(_TRAINED + "test_standardised_padding_is_what_it_is_said_to_be"),
+    ),
+    Mutant(
+        "attention-over-time-sees-padding",
+        "python/hotloop/models/recurrent.py",
+        "scores = where(inside, scores, -np.inf)",
+        "pass",
+        python(_TRAINED + "test_a_batch_has_the_loss_of_its_sequences_alone[lstm]"),
+    ),
+    Mutant(
+        "another-order-goes-on-in-the-middle",
+        "csrc/plan/runner.c",
+        "    runner->at = runner->done = 0;\n",
+        "",
+        c("test_runner"),
+    ),
+    Mutant(
+        "an-order-of-other-plans",
+        "csrc/plan/runner.c",
+        "if (!has_plan(runner, order[i].plan))\n            return hl_status_set",
+        "if (false)\n            return hl_status_set",
+        c("test_runner"),
+    ),
+    Mutant(
+        "an-expanded-shape-is-lost",
+        "csrc/passes/broadcast.c",
+        "!hl_shape_equal(&shape, hl_graph_shape(graph, node->out))",
+        "false",
+        c("test_passes"),
+    ),
+    Mutant(
+        "expanded-numbers-stay-in-memory",
+        "csrc/passes/broadcast.c",
+        "((hl_id *)node->in)[j] = source;",
+        "(void)source;",
+        c("test_passes"),
+    ),
+    Mutant(
+        "the-bell-of-gelu-is-twice-as-narrow",
+        "csrc/ir/pointwise_functions.def",
+        "REAL bell = F(exp)(F(neg)(x * x * half))",
+        "REAL bell = F(exp)(F(neg)(x * x))",
+        python("tests/ops/test_values.py"),
+    ),
+]
