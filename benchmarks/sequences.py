@@ -6,9 +6,9 @@ A case is a layer or a function with its inputs, forward and backward, written o
 libraries, in float32 and under mixed precision in bfloat16. Numbers are how many times as fast
 hotloop is. The aim of recurrent layers and attention is 1/1.2; the others move memory, as PyTorch's
 do, so their aim is to be no slower. A second column has their share of the memory's speed: the time
-that adding two large arrays takes for as many bytes as the case's inputs, the numbers of its loss and
-its gradients have, each moved once, by the case's time. What is in between, such as a result that
-the gradient reads again, is not counted, so that the share cannot reach 1.
+that adding two large arrays takes for as many bytes as the case's inputs, the numbers of its loss
+and its gradients have, each moved once, by the case's time. What is in between, such as a result
+that the gradient reads again, is not counted, so that the share cannot reach 1.
 
 One thread's time is its processor time, that of several the clock's. Sides take a slice in turn.
 --only: cases whose name contains a text.

@@ -3,8 +3,8 @@
     python -m benchmarks.worker_sequences hotloop|torch|memory [--threads N]
 
 The loss is the sum of the result times random numbers, as the same graph on both sides. hotloop's
-threads are those of HOTLOOP_NUM_THREADS. The third side moves as many bytes, by PyTorch's addition of
-arrays beyond any cache.
+threads are those of HOTLOOP_NUM_THREADS. The third side moves as many bytes, by PyTorch's addition
+of arrays beyond any cache.
 """
 
 from __future__ import annotations

@@ -697,14 +697,14 @@ _GRAPHS = [
         _PASSES + "hoist.c",
         "if (!goes_with_reader(graph, &uses, (hl_node_id)i))",
         "",
-        c("test_passes"),
+        c("test_hoist"),
     ),
     Mutant(
         "fill-stands-in-another-segment-than-its-writer",
         _PASSES + "hoist.c",
         "    hl_graph_stand_by(graph, &node);\n",
         "",
-        c("test_passes"),
+        c("test_hoist"),
     ),
     Mutant(
         "numbers-alone-are-not-doubles",

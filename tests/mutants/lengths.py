@@ -95,14 +95,14 @@ MUTANTS = [
         "csrc/passes/broadcast.c",
         "!hl_shape_equal(&shape, hl_graph_shape(graph, node->out))",
         "false",
-        c("test_passes"),
+        c("test_hoist"),
     ),
     Mutant(
         "expanded-numbers-stay-in-memory",
         "csrc/passes/broadcast.c",
         "((hl_id *)node->in)[j] = source;",
         "(void)source;",
-        c("test_passes"),
+        c("test_hoist"),
     ),
     Mutant(
         "the-bell-of-gelu-is-twice-as-narrow",
