@@ -225,3 +225,9 @@ def test_parts_of_an_epoch_fill_the_same_windows() -> None:
 
 def test_less_than_a_part_stays_whole() -> None:
     assert split_batches([Group(3, 1)], 4) == [Group(3, 1)]
+
+
+def test_parts_of_buckets_stay_in_their_buckets() -> None:
+    groups = [Group(8, 3, 0), Group(5, 1, 0), Group(8, 1, 1), Group(3, 1, 2)]
+    wanted = [(4, 7, 0), (1, 1, 0), (4, 2, 1), (3, 1, 2)]
+    assert [tuple(group) for group in split_batches(groups, 4)] == wanted
