@@ -214,18 +214,9 @@ class DataModule(DataSplits):
         )
         wanted, scales_targets = read_standardize(standardize)
         table = read_table(X, y, sample_weight, standardize=wanted)
-        given = {"val": val, "test": test}
-        own = {name: part for name, part in given.items() if isinstance(part, tuple)}
-        rows = divide_rows(
-            table.n,
-            {name: part for name, part in given.items() if name not in own},
-            ids=ids_of(table.targets),
-            groups=None if groups is None else read_groups(groups, table.n),
-            how=split,
-            gap=whole(0)("gap", gap),
-            shuffle=self._shuffle,
-            stratify=stratify,
-            seed=self._seed,
+        shares = {"val": val, "test": test}
+        own, rows = self._divide(
+            table.n, shares, ids_of(table.targets), groups, split, gap, stratify
         )
         parts: dict[str, tuple[Table, Rows | None]] = {"train": (table, rows["train"])}
         for name in ("val", "test"):
@@ -238,6 +229,31 @@ class DataModule(DataSplits):
         self._set_splits(parts, wanted, scales_targets)
         self._name_classes(classes)
         return self
+
+    def _divide(
+        self,
+        n: int,
+        shares: Mapping[str, Any],
+        ids: npt.NDArray[Any] | None,
+        groups: Any,
+        how: str | None,
+        gap: Any,
+        stratify: bool | str,
+    ) -> tuple[dict[str, tuple[Any, ...]], dict[str, Rows | None]]:
+        """Of "val" and "test" the data of their own; and the rows of each split that is drawn."""
+        own = {name: part for name, part in shares.items() if isinstance(part, tuple)}
+        rows = divide_rows(
+            n,
+            {name: part for name, part in shares.items() if name not in own},
+            ids=ids,
+            groups=None if groups is None else read_groups(groups, n),
+            how=how,
+            gap=whole(0)("gap", gap),
+            shuffle=self._shuffle,
+            stratify=stratify,
+            seed=self._seed,
+        )
+        return own, rows
 
     @classmethod
     def from_pandas(
@@ -503,20 +519,8 @@ class DataModule(DataSplits):
         role = read_role(lengths_as)
         laid = read_sequences(X, y, lengths, sample_weight, standardize=wanted)
         fill = read_pad_value(pad_value, laid)
-        n = len(laid.sequences.lengths)
-        given = {"val": val, "test": test}
-        own = {name: part for name, part in given.items() if isinstance(part, tuple)}
-        rows = divide_rows(
-            n,
-            {name: part for name, part in given.items() if name not in own},
-            ids=laid.ids,
-            groups=None if groups is None else read_groups(groups, n),
-            how=split,
-            gap=0,
-            shuffle=self._shuffle,
-            stratify=stratify,
-            seed=self._seed,
-        )
+        n, shares = len(laid.sequences.lengths), {"val": val, "test": test}
+        own, rows = self._divide(n, shares, laid.ids, groups, split, 0, stratify)
         parts = {"train": (laid, rows["train"])}
         for name in ("val", "test"):
             if name in own:
