@@ -127,6 +127,21 @@ def test_classes_of_rows_leave_padding_out() -> None:
     assert scores["accuracy"] == pytest.approx(np.mean(np.concatenate(right)))
 
 
+def agree(y_true: np.ndarray, y_pred: np.ndarray) -> float:
+    return float((y_true == y_pred).mean())
+
+
+@pytest.mark.parametrize("limit", [None, 0.5, 3])
+@pytest.mark.parametrize("by_row", [False, True])
+def test_functions_see_the_batches_that_were_run(limit: Any, by_row: bool) -> None:
+    X, y = sequences()
+    goal = [np.abs(x[:, 0]).astype(int).clip(0, 2) for x in X] if by_row else y
+    data = hl.DataModule.from_sequences(X, goal, buckets=[4, 9, 17], batch_size=4, val=0.4)
+    config = quiet(max_epochs=2, lr=1e-2, limit_batches=limit, metrics=["accuracy", agree])
+    history = hl.train(Tagger() if by_row else Packed(), data, config).history
+    assert history["val_agree"] == pytest.approx(history["val_accuracy"])
+
+
 def test_the_buckets_share_the_memory_of_the_longest() -> None:
     X, y = sequences(n=96, most=121)
     arenas, peaks = {}, {}

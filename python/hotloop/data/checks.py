@@ -37,7 +37,7 @@ _MOST_NAMED = 10  # columns in a message
 def blocks(
     field: Field, rows: npt.NDArray[np.int64] | None, what: str
 ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[Any]]]:
-    """Row numbers and rows of an array, a few at a time; of windows, the rows of their series.
+    """Row numbers and rows of an array, a few at a time; of padded sequences, their own rows.
 
     Parameters
     ----------
@@ -48,7 +48,8 @@ def blocks(
     what : str
         Before the array's name, for who watches: "checking".
     """
-    field, rows = field.flat(rows)
+    if field.padding is not None:
+        field, rows = field.flat(rows)
     array = field.array
     n = len(array) if rows is None else len(rows)
     step = max(1, _BLOCK // max(1, array[:1].size))

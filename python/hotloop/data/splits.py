@@ -615,25 +615,36 @@ class DataSplits:
         """
         return self._iterate("test", 0, training=False, merge_tail=False)
 
-    def batches_in_order(self, split_name: str) -> Iterator[Batch]:
+    def batches_in_order(
+        self, split_name: str, groups: Sequence[Group] | None = None
+    ) -> Iterator[Batch]:
         """The batches of any split as evaluation sees them.
 
         Parameters
         ----------
         split_name : {"train", "val", "test"}
             Which one.
+        groups : sequence of Group, optional
+            How the split is cut, where it is not as :meth:`batches` has it.
 
         Yields
         ------
         dict
             As :meth:`train_batches`.
         """
-        return self._iterate(split_name, 0, training=False, merge_tail=False)
+        return self._iterate(split_name, 0, training=False, merge_tail=False, groups=groups)
 
     def _iterate(
-        self, split_name: str, epoch: int, *, training: bool, merge_tail: bool
+        self,
+        split_name: str,
+        epoch: int,
+        *,
+        training: bool,
+        merge_tail: bool,
+        groups: Sequence[Group] | None = None,
     ) -> Iterator[Batch]:
-        groups = self.batches(split_name, training=training, merge_tail=merge_tail)
+        if groups is None:
+            groups = self.batches(split_name, training=training, merge_tail=merge_tail)
         feeds = self.feeds(split_name, groups, training=training)
         order = self.order(groups, epoch, training=training)
         return gather_batches(self._require(split_name), groups, feeds, order, epoch)

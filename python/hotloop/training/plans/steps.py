@@ -143,6 +143,7 @@ class Steps:
         self.loss: Loss | None = None
         self.train_sums = Sums("train")
         self.no_grad: list[str] = []
+        self._eval_groups: dict[str, list[Group]] = {}  # by split, as they were planned last
         self.doubt = ""
         self._is_unweighted = False  # sample weights, and a training_step that leaves them out
         self.output_shapes: dict[int, str] = {}
@@ -473,6 +474,7 @@ class Steps:
         split = self.data.split(name)
         assert split is not None  # callers have checked
         made: EvalPlans = []
+        self._eval_groups[name] = groups
         ring = self.runtime.ring(self.data.num_workers, groups[0].rows if groups else 1)
         feeds = self.data.feeds(name, groups, training=False, **ring)
         for (size, count, number), feed in zip(groups, feeds):
@@ -495,7 +497,8 @@ class Steps:
             end = begin + len(task.needs)
             if end > begin:
                 own = [collected[begin:end] for collected in outputs]
-                values |= task.function_values(self.data.batches_in_order(split), own)
+                batches = self.data.batches_in_order(split, self._eval_groups[split])
+                values |= task.function_values(batches, own)
             begin = end
         return values
 

@@ -654,13 +654,14 @@ def function_metrics(
     n = len(next(iter(predicted.values())))
     fields: dict[str, list[Any]] = {"y": [], "weight": []}
     for batch in batches:
-        for name, found in fields.items():
-            found += [batch[name]] if name in batch else []
+        y, own = batch["y"], batch.get("weight")
+        if target_kind == "class":  # a row for each position, of which batches may have several
+            own = None if own is None else np.repeat(own, y[:1].size)
+            y = y.reshape(-1)
+        fields["y"].append(y)
+        fields["weight"] += [] if own is None else [own]
     target = np.concatenate(fields["y"])
     weight = np.concatenate(fields["weight"]) if fields["weight"] else None
-    if target_kind == "class":  # a row for each position
-        weight = None if weight is None else np.repeat(weight, target[:1].size)
-        target = target.reshape(-1)
     target = target[:n]
     weight = None if weight is None else weight[:n]
     if ignored is not None:
