@@ -120,10 +120,16 @@ def test_classes_of_rows_leave_padding_out() -> None:
     for key, value in found[1][2].items():
         np.testing.assert_allclose(found[0][2][key], value, rtol=1e-9, atol=1e-13, err_msg=key)
     held = hl.DataModule.from_sequences(X, y, buckets=[4, 9, 17], batch_size=16, val=0.25)
-    right = [
-        np.asarray(hl.predict(model, [x]))[0].argmax(-1) == goal
-        for x, goal in zip(*held.arrays("val"), strict=True)
-    ]
+    Xv, yv = held.arrays("val")
+    outputs = hl.predict(model, Xv)
+    assert [len(output) for output in outputs] == [len(x) for x in Xv]
+    right = [output.argmax(-1) == goal for output, goal in zip(outputs, yv, strict=True)]
+    for given in (Xv, held):
+        labels = hl.predict(model, given, labels=True)
+        proba = hl.predict(model, given, proba=True)
+        for found, chances, output in zip(labels, proba, outputs, strict=True):
+            np.testing.assert_array_equal(found, output.argmax(-1))
+            assert chances.shape == output.shape
     assert scores["accuracy"] == pytest.approx(np.mean(np.concatenate(right)))
 
 

@@ -395,8 +395,11 @@ def targets_of(laid: Laid, split: Split) -> dict[str, Targets]:
 # ---- prediction
 
 
-def pad_sequences(given: Any, role: str, fill: float, length: int | None) -> tuple[Array, Array]:
-    """Sequences of several lengths as one batch, and what says which of its rows are no padding.
+def pad_sequences(
+    given: Any, role: str, fill: float, length: int | None
+) -> tuple[Array, Array, Rows]:
+    """Sequences of several lengths as one batch, what says which of its rows are no padding, and
+    the lengths.
 
     Parameters
     ----------
@@ -421,4 +424,4 @@ def pad_sequences(given: Any, role: str, fill: float, length: int | None) -> tup
         )
     padded = np.full((len(lengths), longest, *series.shape[1:]), fill, series.dtype)
     padded[np.arange(longest) < lengths[:, None]] = series
-    return padded, say_inside(role, lengths, longest)
+    return padded, say_inside(role, lengths, longest), lengths

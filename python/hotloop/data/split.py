@@ -168,15 +168,16 @@ def paddings_of(fields: Sequence[Field]) -> dict[str, Padding]:
     return {field.name: field.padding for field in fields if field.padding is not None}
 
 
-def padding_of(fields: Sequence[Field]) -> tuple[str, float] | None:
-    """Of inputs that are sequences of several lengths, how forward learns of padding and what
-    stands there; None of others.
+def padding_of(fields: Sequence[Field]) -> tuple[str, float, bool] | None:
+    """Of fields that are sequences of several lengths, how forward learns of padding, what stands
+    there, and whether each row has a target; None of others.
     """
-    paddings = [field.padding for field in fields if field.padding is not None]
+    paddings = paddings_of(fields)
     if not paddings:
         return None
-    fill = next(padding.fill for padding in paddings if padding.role == "rows")
-    return next(padding.role for padding in paddings if padding.role in ROLES), fill
+    role = next(padding.role for padding in paddings.values() if padding.role in ROLES)
+    fill = next(padding.fill for padding in paddings.values() if padding.role == "rows")
+    return role, fill, "y" in paddings and paddings["y"].role == "rows"
 
 
 def nest_fields(fields: Mapping[str, Any]) -> dict[str, Any]:

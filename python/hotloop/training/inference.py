@@ -227,7 +227,7 @@ def trace_forward(
                     tensor = (tensor - trace.const(mean)) / trace.const(std)
         tensors.append(tensor)
     if known is not None and known.padding is not None and len(tensors) > 1:
-        role, fill = known.padding
+        role, fill, _ = known.padding
         length = tensors[0].shape[1]
         inside = inside_of(role, tensors[1], length)
         inside = inside.reshape((*inside.shape, *(1 for _ in tensors[0].shape[2:])))
@@ -419,7 +419,7 @@ def predict(
         split = data.split("test") or data.split("val")
         if split is None:
             raise ConfigError("predict: the DataModule has neither a test nor a validation split")
-        data = split.arrays()["x"]
+        data = split.sequences("x.0") if split.buckets else split.arrays()["x"]
     inputs = Inputs("predict", data, model)
     size = _DEFAULT_BATCH if batch_size is None else whole(1)("batch_size", batch_size)
     try:
@@ -430,6 +430,8 @@ def predict(
         result = _run("predict", model, inputs, None, outputs)
     if proba or labels:
         result = _as_labels(result, _read_by(loss, fitted_of(model)), proba=proba, labels=labels)
+    if inputs.lengths is not None and outputs is None:
+        result = _cut_padding(result, fitted_of(model), inputs.lengths, is_label=labels)
     return inputs.give(result)
 
 
@@ -532,6 +534,18 @@ def _read_by(loss: Any, fitted: Fitted | None) -> Fitted | None:
         fields=[],
         class_axis=fitted.of("").class_axis if fitted is not None else 1,
     )
+
+
+def _cut_padding(
+    result: Any, fitted: Fitted | None, lengths: npt.NDArray[np.int64], *, is_label: bool
+) -> Any:
+    """Where each row of a sequence has a target, the output of each sequence without padding."""
+    if fitted is None or fitted.padding is None or not fitted.padding[2]:
+        return result
+    output = pick_output(result, "", [""])
+    is_last = not is_label and fitted.class_axis == 1 and output.ndim > 2  # classes, then rows
+    cut = [row[..., :n] if is_last else row[:n] for row, n in zip(output, lengths)]
+    return put_output(result, cut, "", [""])
 
 
 def _as_labels(result: Any, fitted: Any, *, proba: bool, labels: bool) -> Any:

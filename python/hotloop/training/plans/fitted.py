@@ -113,9 +113,9 @@ class Fitted:
         pickled, such as a loss that is a lambda.
     scoring : dict
         What files and such pickles have of it, by ``scoring_of`` (training.scoring.saved).
-    padding : (str, float) or None
+    padding : (str, float, bool) or None
         Of sequences of several lengths: how the second input says which rows of the first are
-        padding, and what stands there.
+        padding, what stands there, and whether each row has a target.
     """
 
     classes: list[Any] | dict[str, Any] | None
@@ -131,7 +131,7 @@ class Fitted:
     config: TrainingConfig | None = None
     scoring: dict[str, Any] = dataclasses.field(default_factory=dict)
     pixels: dict[str, bool] = dataclasses.field(default_factory=dict)
-    padding: tuple[str, float] | None = None
+    padding: tuple[str, float, bool] | None = None
 
     def warn_of_pixels(self, what: str, name: str, array: Any) -> None:
         """Warns where an input is uint8 and that of training was not, or the other way round.

@@ -43,6 +43,8 @@ class Inputs:
     arrays : list of array
     spec : Any
         Their structure, as a tuple of arguments.
+    lengths : int64 array or None
+        Of a list of sequences, which are padded: how many rows each has.
 
     Raises
     ------
@@ -82,10 +84,12 @@ class Inputs:
             data = (data,)
         if keywords:
             others = (*others, Keywords(keywords))
+        self.lengths: npt.NDArray[np.int64] | None = None
         padding = fitted.padding if fitted is not None else None
         if padding is not None and len(data) == 1 and not others and are_sequences(data[0]):
             length = self._fields[0][2][0] if isinstance(model, PredictOnly) else None
-            data = pad_sequences(data[0], *padding, length)
+            role, fill, _ = padding
+            *data, self.lengths = pad_sequences(data[0], role, fill, length)
         given = (*data, *others)
         data = _as_inputs(given)
         if isinstance(model, PredictOnly):

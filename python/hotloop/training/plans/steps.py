@@ -192,7 +192,7 @@ class Steps:
             config=config.replace(callbacks=()),
             scoring=scoring_of(config),
             pixels={f.name: f.array.dtype == np.uint8 for f in inputs},
-            padding=padding_of(inputs),
+            padding=padding_of(split.fields),
         )
 
     @staticmethod
