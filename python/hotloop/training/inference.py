@@ -350,6 +350,8 @@ def predict(
         DataModule, the test split, else the validation split. What ``model(data)`` takes is taken
         here: after training one row without the dim of rows too, whose output then has none
         either; in a tuple what is no array (None, a bool, number or string), as a constant.
+        After training on sequences of several lengths, a list of such; where each row has a target,
+        so has each row of the result, a list of arrays.
     batch_size : int, optional
         Rows at a time; 1024 by default. It changes the result where forward draws random numbers,
         which are the same in each batch; else in the last bits at most, where the kernels for
