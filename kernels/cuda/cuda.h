@@ -56,6 +56,7 @@ void hl_cuda_survey(const hl_backend *build, const hl_device_options *options, b
     X(window)                                                                                      \
     X(resample)                                                                                    \
     X(ctc)                                                                                         \
+    X(recurrence)                                                                                  \
     X(linalg)                                                                                      \
     X(sort)                                                                                        \
     X(deformable)

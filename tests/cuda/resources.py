@@ -30,7 +30,10 @@ INTERPRETERS = ("hl_cuda_pointwise_", "hl_cuda_sequence")
 # What ptxas may keep in memory for sm_90 by a choice of its own (the table's head).
 CHOSEN_SPILLS = 96
 # By architecture: the kernels that ptxas spills a little of, by its own choice (see the head).
-CHOSEN = {75: ("hl_cuda_batch_norm_sums_bf16", "hl_cuda_attention_"), 90: ("hl_cuda_",)}
+CHOSEN = {
+    75: ("hl_cuda_batch_norm_sums_bf16", "hl_cuda_attention_", "hl_cuda_recurrence_"),
+    90: ("hl_cuda_",),
+}
 
 HEAD = """\
 # Registers a thread, and bytes of stack, spills (stores and loads) and shared memory, of every CUDA
@@ -41,9 +44,9 @@ HEAD = """\
 # the array is in local memory. The latter's 1024 threads leave it 64 registers each. And ptxas
 # itself keeps a few words of a kernel in memory where that takes it to a lower multiple of eight
 # registers, so that more warps fit: in many kernels for sm_90, and for sm_75 in the sums of batch
-# norm's gradient over bfloat16 and in attention's gradients (those in bfloat16 end in a trap there;
-# hl_cuda_attention_grad_keys_f16_128 takes all 255 registers for two sums of 64 numbers a thread
-# and their operands). Told that one block a multiprocessor is enough
+# norm's gradient over bfloat16, in recurrences and in attention's gradients (those in bfloat16 end
+# in a trap there; hl_cuda_attention_grad_keys_f16_128 takes all 255 registers for two sums of 64
+# numbers a thread and their operands). Told that one block a multiprocessor is enough
 # (__launch_bounds__(threads, 1)) it spills nothing, and many kernels, these and others, take eight
 # to twenty-four registers more.
 """

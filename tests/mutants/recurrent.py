@@ -1,8 +1,10 @@
-"""Mutants of recurrences: the CPU's kernels, the gradient's nodes, lengths, layers."""
+"""Mutants of recurrences: kernels of CPU and GPU, the gradient's nodes, lengths, layers."""
 
-from mutants.mutant import Mutant, c, python
+from mutants.mutant import Mutant, c, cuda, host, python
 
 _KERNELS, _OPS = "kernels/cpu/recurrence_nodes.h", "csrc/ops/recurrence.c"
+_GPU, _LAUNCHER = "kernels/cuda/recurrence.cu", "kernels/cuda/recurrence.c"
+_GPU_TEST, _HOST_TEST = cuda("test_kernels_recurrence"), host("test_device_recurrence")
 _LAYERS = "tests/api/test_rnn_modules.py"
 _BACKWARDS = "tests/ops/test_gradients.py::test_gradient"
 _BACKWARDS += "[recurrence-states-gru-5x4x33-reverse-lengths]"
@@ -63,5 +65,82 @@ MUTANTS = [
         "reverse=way == 1,",
         "reverse=False,",
         python(_LAYERS + "::test_the_second_direction_goes_back"),
+    ),
+    Mutant(
+        "gpu-rows-that-wait-lose-their-state",
+        _GPU,
+        "E::put(b.operand + b.operand_elements, j, E::row(r), h);",
+        "",
+        _GPU_TEST,
+    ),
+    Mutant(
+        "gpu-step-reads-the-states-that-it-writes",
+        _GPU,
+        "T *next = b.operand + (copy ^ 1) * b.operand_elements;",
+        "T *next = b.operand + copy * b.operand_elements;",
+        _GPU_TEST,
+    ),
+    Mutant(
+        "gpu-steps-without-a-barrier",
+        _GPU,
+        "copy ^= 1;\n        hl_barrier();",
+        "copy ^= 1;",
+        _GPU_TEST,
+    ),
+    Mutant(
+        "gpu-gradients-in-one-copy",
+        _GPU,
+        "        });\n        copy ^= 1;\n    }",
+        "        });\n    }",
+        _GPU_TEST,
+    ),
+    Mutant(
+        "gpu-gru-keeps-no-state-in-the-gradient",
+        _GPU,
+        "kept = dh * y[1];",
+        "kept = 0;",
+        _GPU_TEST,
+    ),
+    Mutant(
+        "gpu-last-state-is-that-of-time",
+        _GPU,
+        "if (t == (of.is_reverse ? 0 : b.length[r] - 1)) {",
+        "if (t == (of.is_reverse ? 0 : of.T - 1)) {",
+        _GPU_TEST,
+    ),
+    Mutant(
+        "gpu-first-step-in-reverse-is-that-of-time",
+        _GPU,
+        "bool begins = t == (of.is_reverse ? b.length[r] - 1 : 0);",
+        "bool begins = t == (of.is_reverse ? of.T - 1 : 0);",
+        _GPU_TEST,
+    ),
+    Mutant(
+        "gpu-gru-without-its-bias",
+        _GPU,
+        "if (G == 3 && p.at.bias)",
+        "if (false)",
+        _GPU_TEST,
+    ),
+    Mutant(
+        "gpu-weight-packed-the-other-way",
+        _GPU,
+        "int row = is_grad ? term : unit, column = is_grad ? unit : term;",
+        "int row = unit, column = term;",
+        _GPU_TEST,
+    ),
+    Mutant(
+        "gpu-order-of-lengths-is-not-asked",
+        _GPU,
+        "(of.is_sorted && n > 0 && length > p.at.lengths[n - 1])",
+        "false",
+        _HOST_TEST,
+    ),
+    Mutant(
+        "gpu-large-weights-are-read-at-every-step",
+        _LAUNCHER,
+        "if (n->plan.step_ns > stepwise_ns)",
+        "if (n->plan.step_ns < 0)",
+        _HOST_TEST,
     ),
 ]

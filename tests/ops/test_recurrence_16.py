@@ -1,16 +1,20 @@
 """Recurrences under mixed precision on every instruction set: products of bfloat16, float32 sums,
 functions and states, forward and backward, at any number of threads; and lengths that are none."""
 
+import os
+
 import hotloop as hl
 import numpy as np
 import pytest
 from hotloop import _core
+from needs import NO_GPU
 from ops.cases_recurrence import GATES, GRU, LSTM, NAMES, TANH, operands, recurrence
 from ops.harness import Array
 
 ISAS = _core.cpu_info()["isa"]
 # N, T, H: a few rows, tiles of rows, and units that threads share where there are few rows.
 SHAPES = [(5, 4, 33), (70, 3, 32), (3, 6, 160)]
+on_gpu = pytest.mark.skipif(not os.environ.get("HOTLOOP_TEST_GPU"), reason=NO_GPU)
 
 
 def draw(cell: int, shape: tuple[int, int, int], width: int) -> list[Array]:
@@ -60,6 +64,20 @@ def test_of_bfloat16(kind: tuple[int, int], shape: tuple[int, int, int], isa: st
         assert 0 < np.abs(a - b).max() < shape[1] * gain * 2.0**-9 * max(1, np.abs(b).max())
 
 
+@on_gpu
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda s: "x".join(map(str, s)))
+@pytest.mark.parametrize("cell", [TANH, LSTM, GRU], ids=NAMES.__getitem__)
+def test_of_float16_on_a_gpu(cell: int, shape: tuple[int, int, int]) -> None:
+    """One launch over time; float16 has three bits more than bfloat16."""
+    arrays, device = draw(cell, shape, 0), _core.Device("cuda", 0, 1, None)
+    text, narrow = run(device, cell, arrays, "float16", reverse=1)
+    assert (text.count("cuda.recurrence:"), text.count("cuda.recurrence_grad:")) == (1, 1)
+    _, wide = run(_core.Device("cpu", 0, 1, None), cell, arrays, "float32", reverse=1)
+    gain = 1 + np.abs(arrays[0]).sum(1).max()
+    for a, b in zip(narrow, wide):
+        assert 0 < np.abs(a - b).max() < shape[1] * gain * 2.0**-12 * max(1, np.abs(b).max())
+
+
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("reverse", [0, 1])
 @pytest.mark.parametrize("cell", [TANH, LSTM, GRU], ids=NAMES.__getitem__)
@@ -93,7 +111,7 @@ def run_lengths(lengths: list[int], backend: str, **attrs: int) -> None:
     plan.run(1, 60.0)
 
 
-@pytest.mark.parametrize("backend", ["cpu", "ref"])
+@pytest.mark.parametrize("backend", ["cpu", "ref", pytest.param("cuda", marks=on_gpu)])
 def test_lengths_that_are_none(backend: str) -> None:
     with pytest.raises(hl.DataError, match=r"lengths must lie in 0 \.\.\. 4, got 5 for row 1"):
         run_lengths([0, 5, 4], backend)

@@ -68,6 +68,23 @@ PATHS = {
 }
 
 
+# Launches that each step of time adds to a training step where recurrences are lowered, as
+# kernels/cuda/recurrence.c counts them: forward and backward.
+LOWERED = {"RNN": 4 + 3, "LSTM": 10 + 13, "GRU": 11 + 14}
+
+
+class Last(nn.Module):
+    """Two classes of the last state."""
+
+    def __init__(self, kind: str, hidden: int) -> None:
+        super().__init__()
+        self.layer = getattr(nn, kind)(8, hidden, batch_first=True)
+        self.head = nn.Linear(hidden, 2)
+
+    def forward(self, x: hl.Tensor) -> hl.Tensor:
+        return self.head(self.layer(x)[0][:, -1])
+
+
 def info_of(model: tuple[Callable[[], nn.Module], int, int, int], precision: str) -> dict[str, Any]:
     """What is planned for a step of AdamW with clipping on the GPU."""
     make, features, classes, batch = model
@@ -128,3 +145,40 @@ def test_a_first_batch_norm_has_no_gradient_of_x(batch: int, is_kernel: bool) ->
     data = hl.DataModule.from_arrays(x, y, val=None, batch_size=batch)
     plan = hl.plan(model, data, quiet(max_epochs=1, accelerator="gpu", benchmark=False))
     assert ("batch_norm_grad" in plan.text) == is_kernel
+
+
+def plan_of_steps(kind: str, hidden: int, precision: str, steps: int) -> Any:
+    """For 64 rows."""
+    x = np.random.default_rng(0).standard_normal((64, steps, 8)).astype(np.float32)
+    data = hl.DataModule.from_arrays(x, np.arange(64) % 2, val=None, batch_size=64)
+    config = quiet(max_epochs=1, precision=precision, accelerator="gpu", benchmark=False)
+    return hl.plan(Last(kind, hidden), data, config)
+
+
+@emulated
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+@pytest.mark.parametrize("kind", LOWERED)
+def test_a_recurrence_is_one_launch(kind: str, precision: str) -> None:
+    """Over all steps of time; sums over more rows may be cut into one more."""
+    plans = [plan_of_steps(kind, 64, precision, steps) for steps in (8, 16)]
+    for plan in plans:
+        assert plan.text.count("cuda.recurrence:") == plan.text.count("cuda.recurrence_grad:") == 1
+    assert plans[1].info["n_kernels"] - plans[0].info["n_kernels"] in (0, 1)
+
+
+@emulated
+@pytest.mark.parametrize("kind", LOWERED)
+def test_a_large_recurrence_goes_step_by_step(kind: str) -> None:
+    """Where reading the weight at every step would take longer than launches."""
+    few, many = (plan_of_steps(kind, 700, "32-true", steps) for steps in (4, 8))
+    assert "cuda.recurrence" not in many.text
+    assert (many.info["n_kernels"] - few.info["n_kernels"]) / 4 == LOWERED[kind]
+
+
+@pytest.mark.parametrize("gpu", ["T4", "H200"])
+def test_recurrences_of_described_gpus(gpu: str) -> None:
+    """A T4 reads this weight from its cache, an H200 keeps it in shared memory."""
+    x = np.zeros((64, 20, 8), np.float32)
+    data = hl.DataModule.from_arrays(x, np.arange(64) % 2, val=None, batch_size=64)
+    plan = hl.plan(Last("LSTM", 128), data, quiet(max_epochs=1), device=gpu)
+    assert plan.text.count("cuda.recurrence:") == plan.text.count("cuda.recurrence_grad:") == 1
