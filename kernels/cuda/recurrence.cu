@@ -192,11 +192,11 @@ template <int N_ROWS> struct plain_tiles {
 
 /* ---- weights --------------------------------------------------------------------------------- */
 
-/* Word i of the packed weight: of each group, of each step of terms, of each product, a word of
- * each lane. Forward products are those of gates, with columns of w (G H,H) as terms; backward
- * there is one, with its rows as terms, each gate's filled up to whole steps. */
+/* A lane's word of a line of the packed weight. There is a line of each group, of each step of
+ * terms, of each product. Forward products are those of gates, with columns of w (G H,H) as terms;
+ * backward there is one, with its rows as terms, each gate's filled up to whole steps. */
 template <class E, int G, bool is_grad>
-HL_DEVICE hl_word4 pack_word(const hl_cuda_recurrence &of, const void *w, int64_t i)
+HL_DEVICE hl_word4 pack_word(const hl_cuda_recurrence &of, const typename E::type *w, unsigned line)
 {
     typedef typename E::type T;
     enum { PRODUCTS = is_grad ? 1 : G };
@@ -204,34 +204,48 @@ HL_DEVICE hl_word4 pack_word(const hl_cuda_recurrence &of, const void *w, int64_
         T element[E::ELEMENTS];
         hl_word4 word;
     } to;
-    int n_steps = of.n_terms / E::TERMS, gate_terms = of.n_terms / (is_grad ? G : 1);
-    int lane = (int)(i % 32), product = (int)(i / 32 % PRODUCTS);
-    int step = (int)(i / 32 / PRODUCTS % n_steps), group = (int)(i / 32 / PRODUCTS / n_steps);
+    unsigned n_steps = (unsigned)of.n_terms / E::TERMS, gate_steps = n_steps / (is_grad ? G : 1);
+    unsigned step = line / PRODUCTS % n_steps, group = line / PRODUCTS / n_steps;
+    unsigned gate = is_grad ? step / gate_steps : line % PRODUCTS;
+    if (is_grad) step %= gate_steps;
+    const T *of_gate = w + (int64_t)gate * of.H * of.H;
     HL_UNROLL
     for (int e = 0; e < E::ELEMENTS; e++) {
         int unit, term;
-        E::place(lane, e, &unit, &term);
-        unit += group * E::UNITS, term += step * E::TERMS;
-        int gate = is_grad ? term / gate_terms : product;
-        if (is_grad) term %= gate_terms;
+        E::place(hl_thread() % 32, e, &unit, &term);
+        unit += (int)group * E::UNITS, term += (int)step * E::TERMS;
         int row = is_grad ? term : unit, column = is_grad ? unit : term;
         T none = {};
-        to.element[e] = unit < of.H && term < of.H
-                            ? ((const T *)w)[((int64_t)gate * of.H + row) * of.H + column]
-                            : none;
+        bool is_in = unit < of.H && term < of.H;
+        to.element[e] = is_in ? of_gate[(int64_t)row * of.H + column] : none;
     }
     return to.word;
 }
 
+/* Lines from `first` on, a line a warp, of which there are `step`; a warp waits for several at
+ * once.
+ */
 template <class E, int G, bool is_grad>
-HL_DEVICE void pack(const hl_cuda_recurrence &of, const void *w, void *packed, int64_t first,
-                    int64_t step)
+HL_DEVICE void pack(const hl_cuda_recurrence &of, const void *w, void *packed, unsigned first,
+                    unsigned step)
 {
-    int64_t n =
-        hl_cuda_recurrence_measure(&of, is_grad ? 1 : G, sizeof(typename E::type) == 2, 1).weight /
-        HL_CUDA_RECURRENCE_WORD_BYTES;
-    for (int64_t i = first; i < n; i += step)
-        *hl_vector((hl_word4 *)packed + i) = pack_word<E, G, is_grad>(of, w, i);
+    enum { AT_ONCE = 4, LINE_BYTES = 32 * HL_CUDA_RECURRENCE_WORD_BYTES };
+    hl_cuda_recurrence_room room =
+        hl_cuda_recurrence_measure(&of, is_grad ? 1 : G, sizeof(typename E::type) == 2, 1);
+    unsigned n_lines = (unsigned)(room.weight / LINE_BYTES);
+    hl_word4 *to = (hl_word4 *)packed + hl_thread() % 32;
+    for (unsigned line = first; line < n_lines; line += AT_ONCE * step) {
+        hl_word4 word[AT_ONCE];
+        HL_UNROLL
+        for (unsigned k = 0; k < AT_ONCE; k++)
+            if (line + k * step < n_lines)
+                word[k] =
+                    pack_word<E, G, is_grad>(of, (const typename E::type *)w, line + k * step);
+        HL_UNROLL
+        for (unsigned k = 0; k < AT_ONCE; k++)
+            if (line + k * step < n_lines)
+                *hl_vector(to + (int64_t)(line + k * step) * 32) = word[k];
+    }
 }
 
 /* ---- what lies over time --------------------------------------------------------------------- */
@@ -363,7 +377,8 @@ HL_DEVICE tile<E> begin(const P &p, unsigned char *shared, int32_t *lengths)
     }
     for (int64_t i = hl_thread(); i < 2 * b.operand_elements; i += hl_threads())
         hl_put(b.operand + i, 0);
-    if (of.is_resident) pack<E, G, is_grad>(of, p.at.w, shared, hl_thread(), hl_threads());
+    if (of.is_resident)
+        pack<E, G, is_grad>(of, p.at.w, shared, (unsigned)b.warp, (unsigned)b.warps);
     hl_barrier();
     HL_UNROLL
     for (int r = 0; r < E::ROWS_HELD; r++) b.length[r] = lengths[E::row(r)];
@@ -691,11 +706,10 @@ HL_DEVICE void run_grad(const hl_cuda_recurrence_grad_params &p, unsigned char *
 
 template <class E> HL_DEVICE void pack_all(const hl_cuda_recurrence_pack_params &p)
 {
+    unsigned warp = (unsigned)(HL_GRID_FIRST / 32), warps = (unsigned)(HL_GRID_STEP / 32);
 #define PACK(gates, ignored)                                                                       \
-    if (p.G == gates && p.is_grad)                                                                 \
-        pack<E, gates, true>(p.of, p.at.w, p.at.packed, HL_GRID_FIRST, HL_GRID_STEP);              \
-    if (p.G == gates && !p.is_grad)                                                                \
-        pack<E, gates, false>(p.of, p.at.w, p.at.packed, HL_GRID_FIRST, HL_GRID_STEP);
+    if (p.G == gates && p.is_grad) pack<E, gates, true>(p.of, p.at.w, p.at.packed, warp, warps);   \
+    if (p.G == gates && !p.is_grad) pack<E, gates, false>(p.of, p.at.w, p.at.packed, warp, warps);
     HL_CUDA_RECURRENCE_GATES(PACK, )
 #undef PACK
 }
