@@ -17,6 +17,7 @@ bench-resnet, bench-convnext
              the same: models of images, of torchvision and timm, each of which PyTorch compiles for
              minutes
 attention    attention alone, forward and backward, beside PyTorch's flash kernels
+recurrences  recurrent layers, a step of time, beside PyTorch's by cuDNN
 
 Before each, what is missing of Python's packages comes from the bundle (bundle.py), hotloop is
 compiled for the GPU that is there and nothing else, as far as it is not yet, and opens it.
@@ -415,6 +416,11 @@ def attention(part: Part) -> None:
     measure(part, ["benchmarks.attention", *(["--smoke", "--rounds", "1"] * part.emulated)])
 
 
+def recurrences(part: Part) -> None:
+    """The part "recurrences"."""
+    measure(part, ["benchmarks.recurrences", *(["--smoke", "--rounds", "1"] * part.emulated)])
+
+
 def measure(part: Part, module: list[str]) -> None:
     """Runs a benchmark, whose rows go into the file."""
     if importlib.util.find_spec("torch") is None:
@@ -439,6 +445,7 @@ PARTS: dict[str, Callable[[Part], None]] = {
     "bench-resnet": lambda part: bench(part, ["resnet50-b128"]),
     "bench-convnext": lambda part: bench(part, ["convnext_small-b64"]),
     "attention": attention,
+    "recurrences": recurrences,
 }
 
 
