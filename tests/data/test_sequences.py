@@ -8,6 +8,7 @@ import pytest
 from hotloop.data.batching import Group, limit_batches, order_batches
 from hotloop.data.padding import Sequences, find_buckets, inside_of, say_inside
 from hotloop.errors import ConfigError, DataError
+from needs import take_library
 
 N = 90
 
@@ -205,6 +206,18 @@ def in_split(data: hl.DataModule, name: str) -> np.ndarray:
     return found
 
 
+def test_columns_and_missing_names() -> None:
+    pandas = take_library("pandas")
+    X = [np.full((n, 2), n, np.float32) for n in (3, 1, 2)]
+    frame = pandas.DataFrame({"walk": X, "tags": [["a", None, "b"], ["b"], ["a", "a"]]})
+    data = hl.DataModule.from_sequences(frame["walk"], frame["tags"], buckets=3)
+    assert data.classes == ["a", "b"]
+    assert data.class_counts() == [3, 2]
+    (batch,) = data.train_batches()
+    found = {tuple(row) for row in batch["y"].tolist()}
+    assert found == {(0, -100, 1), (1, -100, -100), (0, 0, -100)}
+
+
 def test_names_of_classes() -> None:
     X = [np.zeros((n, 1), np.float32) for n in (3, 1, 2, 2)]
     data = hl.DataModule.from_sequences(X, ["b", "a", "b", "c"], batch_size=2)
@@ -293,8 +306,14 @@ GOOD = [np.ones((3, 2)), np.ones((5, 2))]
          {}),
         (DataError, r"y\[1\]: must have a target for each of the 5 rows of X\[1\], got 4", GOOD,
          [[0, 1, 0], [0, 1, 0, 1]], {}),
-        (DataError, r"must be classes.* got float targets", GOOD, [np.ones(3), np.ones(5)], {}),
         (DataError, "got a dict", GOOD, {"a": [1, 2]}, {}),
+        (DataError, "got a tuple; several targets", GOOD, ([1, 2], [1, 2]), {}),
+        (DataError, "y: must have one entry for each of the 2 sequences, got 3", GOOD,
+         [[0, 1], [0], [1]], {}),
+        (DataError, "sample_weight: must have one number for each", GOOD, None,
+         {"sample_weight": [[1, 1, 1], [1, 1]]}),
+        (DataError, r"write from_sequences\(\[x\[:n\]", np.ones((2, 5, 3)), None,
+         {"lengths": [4, 5]}),
         (DataError, r"buckets: the longest must hold every sequence, got 4 for 5 rows \(sequence 1",
          GOOD, None, {"buckets": [2, 4]}),
         (ConfigError, "buckets: must be 'auto'", GOOD, None, {"buckets": [0, 9]}),

@@ -261,7 +261,7 @@ WRONG = {
     "stride": ({"stride": 0}, hl.ConfigError, "stride"),
     "gap": ({"gap": -1, "val": 0.2}, hl.ConfigError, "gap"),
     "too long": ({"length": 239}, hl.DataError, "need 242 rows, got 240"),
-    "normalize": ({"normalize": "minmax"}, hl.ConfigError, "normalize: must be 'standard' or None"),
+    "normalize": ({"normalize": "minmax"}, hl.ConfigError, "normalize: must be 'standard', 'y'"),
     "unknown": ({"windows": 3}, hl.ConfigError, "no option 'windows'"),
     "no window in val": ({"val": 8}, hl.DataError, "val: its 8 rows hold no window of length 7"),
     "no window in train": ({"val": 232}, hl.DataError, "train: its 8 rows hold no window"),

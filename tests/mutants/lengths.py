@@ -58,8 +58,8 @@ MUTANTS = [
     Mutant(
         "rows-in-padding-have-a-class",
         _DATA + "sequences.py",
-        'fill = IGNORED if field.name == "y" else layout.fill',
-        'fill = 0 if field.name == "y" else layout.fill',
+        'fill = IGNORED if field.dtype == "int64" else 0.0',
+        "fill = 0.0",
         python(_TRAINED + "test_classes_of_rows_leave_padding_out"),
     ),
     Mutant(

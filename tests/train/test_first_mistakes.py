@@ -50,7 +50,7 @@ def test_missing_columns_are_named(by_columns, data) -> None:
 def test_standardized_columns_are_standardized(by_columns) -> None:
     result, columns = by_columns
     plain = Columns()
-    plain.load_state_dict(result.model.state_dict())
+    plain.load_state_dict(dict(result.model.state_dict()))  # values alone
     scaled = {k: ((v - v.mean()) / v.std()).astype(np.float32) for k, v in columns.items()}
     np.testing.assert_allclose(hl.predict(plain, scaled), hl.predict(result, columns), rtol=1e-4)
 

@@ -1,6 +1,7 @@
 """Training on sequences of several lengths: as on the same sequences without padding."""
 
 import copy
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -309,8 +310,75 @@ def test_ids_out_of_range_are_named_by_sequence_and_row() -> None:
         hl.train(Net(), hl.DataModule.from_sequences(X, y, buckets=[4, 8]), quiet(max_epochs=1))
 
 
-def test_a_module_that_takes_no_lengths_says_so() -> None:
+def test_forward_must_take_what_the_data_gives() -> None:
     X, y = sequences()
     data = hl.DataModule.from_sequences(X, y)
-    with pytest.raises((ShapeError, TypeError, ConfigError), match="forward"):
+    with pytest.raises(ConfigError, match=r"write def forward\(self, x, lengths\)"):
         hl.train(nn.Sequential(nn.Flatten(), nn.Linear(F, 3)), data, quiet(max_epochs=1))
+    for lengths_as, model in (
+        ("padding_mask", MODELS["lstm"][0]()),
+        ("lengths", MODELS["transformer"][0]()),
+        ("attention_mask", MODELS["transformer"][0]()),
+    ):
+        data = hl.DataModule.from_sequences(X, y, lengths_as=lengths_as)
+        with pytest.raises(ConfigError, match=r"lengths_as: .*forward takes .*write lengths_as="):
+            hl.train(model, data, quiet(max_epochs=1))
+    good = hl.DataModule.from_sequences(X, y, lengths_as="padding_mask")
+    trained = hl.train(MODELS["transformer"][0](), good, quiet(max_epochs=1))
+    with pytest.raises(ConfigError, match="must be 'padding_mask' as in training"):
+        hl.evaluate(trained, data, split="train")
+
+
+def test_a_forward_that_makes_nothing_of_lengths_warns() -> None:
+    class Mean(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(F, 3)
+
+        def forward(self, x: hl.Tensor, told: hl.Tensor) -> hl.Tensor:
+            return self.head(x.mean(1))
+
+    X, y = sequences()
+    for lengths_as in ("lengths", "padding_mask"):
+        data = hl.DataModule.from_sequences(X, y, lengths_as=lengths_as)
+        with pytest.warns(hl.ModelWarning, match="forward: makes nothing of its second argument"):
+            hl.train(Mean(), data, quiet(max_epochs=1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        data = hl.DataModule.from_sequences(X, y)
+        hl.train(Packed(), data, quiet(max_epochs=1))
+
+
+def test_values_for_each_row() -> None:
+    """A training_step leaves padding out of the loss; without one they are refused."""
+
+    class Regressor(Tagger):
+        def training_step(self, batch: Any) -> hl.Tensor:
+            x, lengths = batch["x"]
+            inside = (lengths[:, None] > np.arange(x.shape[1])).float()
+            error = (self(x, lengths)[..., 0] - batch["y"]) * inside
+            return (error * error).sum() / inside.sum()
+
+    X, _ = sequences()
+    goal = [x[:, 0].cumsum().astype(np.float32) for x in X]
+    with pytest.raises(ConfigError, match="each row of the sequences has a target of kind float"):
+        hl.train(Tagger(1), hl.DataModule.from_sequences(X, goal), quiet(max_epochs=1))
+    losses = []
+    for buckets in ([17], list(range(1, 18))):
+        data = hl.DataModule.from_sequences(X, goal, buckets=buckets, batch_size=64)
+        hl.manual_seed(0)
+        n = sum(group.batches for group in data.batches("train", training=True, merge_tail=False))
+        config = exact(max_epochs=2, accumulate_grad_batches=n)
+        losses.append(hl.train(Regressor(1), data, config).history["loss"])
+    assert losses[0][1] < losses[0][0]
+
+
+def test_what_predict_says_of_one_sequence() -> None:
+    X, y = sequences()
+    result = hl.train(Packed(), hl.DataModule.from_sequences(X, y), quiet(max_epochs=1))
+    with pytest.raises(ShapeError, match=r"takes a list of them.* write \[x\] for one sequence"):
+        hl.predict(result, X[0])
+    dense = np.stack([x[:1] for x in X])
+    np.testing.assert_allclose(hl.predict(result, dense), hl.predict(result, list(dense)))
+    untrained = hl.DataModule.from_sequences(X, y, test=10)
+    assert hl.predict(Packed(), untrained).shape == (10, 3)

@@ -174,15 +174,31 @@ def test_ignored_ids_of_rows() -> None:
 @pytest.mark.parametrize(
     ("loss", "words"),
     [
-        ("bce", r"loss: targets have the class id -100, .* got binary_cross_entropy_with_logits"),
-        (nn.CrossEntropyLoss(ignore_index=0), r"got CrossEntropyLoss with ignore_index 0"),
-        (nn.BCEWithLogitsLoss(), r"got BCEWithLogitsLoss with no ignore_index"),
+        (nn.CrossEntropyLoss(ignore_index=0), r"got CrossEntropyLoss with ignore_index 0; use"),
+        (nn.BCEWithLogitsLoss(), r"BCEWithLogitsLoss with no ignore_index; use loss='bce'"),
     ],
 )
 def test_a_loss_that_would_take_an_ignored_id_for_a_class(loss, words) -> None:
-    c = 1 if "BCE" in words or loss == "bce" else C
+    c = 1 if "BCE" in words else C
     with pytest.raises(hl.ConfigError, match=words):
         train(Tokens(c=c), np.minimum(MASKED, c), loss=loss)
+
+
+@pytest.mark.parametrize("is_weighted", [False, True])
+def test_one_logit_leaves_ignored_ids_out(is_weighted: bool) -> None:
+    """The loss and the accuracy are those of the other ids, also of ids drawn anew beside them."""
+    y = np.minimum(MASKED, 1)
+    weight = np.random.default_rng(0).random(N) if is_weighted else None
+    data = hl.DataModule.from_arrays(X, y, batch_size=N, sample_weight=weight)
+    model = Tokens(c=1)
+    history = hl.train(model, data, quiet(max_epochs=1, loss="bce", lr=1e-12)).history
+    logits = np.asarray(hl.predict(model, X), np.float64).reshape(y.shape)
+    per = np.logaddexp(0, logits) - logits * y
+    counts = (y >= 0) * (1.0 if weight is None else weight[:, None])
+    assert history["loss"][0] == pytest.approx((per * counts).sum() / counts.sum(), rel=1e-5)
+    scores = hl.evaluate(model, data, split="train", metrics=["accuracy"])
+    right = (logits > 0) == y
+    assert scores["accuracy"] == pytest.approx((right * counts).sum() / counts.sum(), rel=1e-6)
 
 
 def test_other_negative_ids_are_refused() -> None:

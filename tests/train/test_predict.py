@@ -504,7 +504,7 @@ def test_a_forked_child_predicts_whatever_the_parents_threads_do(
 
 def test_ported_weights_are_read_by_the_loss_that_is_named(model: nn.Module) -> None:
     ported = mlp()
-    ported.load_state_dict(model.state_dict())
+    ported.load_state_dict(dict(model.state_dict()))  # values alone
     for what in ("proba", "labels"):
         with pytest.raises(
             hl.ConfigError, match=rf"predict\(model, X, {what}=True, loss='cross_entropy'\)"
@@ -515,6 +515,21 @@ def test_ported_weights_are_read_by_the_loss_that_is_named(model: nn.Module) -> 
         np.testing.assert_array_equal(got, hl.predict(model, X, proba=True))
         got = hl.predict(ported, X, labels=True, loss=loss)
         np.testing.assert_array_equal(got, hl.predict(model, X, labels=True))
+
+
+def test_a_state_has_what_training_found_of_the_data(tmp_path: Path) -> None:
+    data = hl.DataModule.from_arrays(10 + 5 * X, np.array(["a", "b", "c"])[Y], standardize=True)
+    result = hl.train(mlp(), data, quiet(max_epochs=3, lr=1e-2))
+    want = hl.predict(result, 10 + 5 * X, labels=True)
+    result.save(tmp_path / "net.safetensors")
+    for state in (result.model.state_dict(), hl.load(tmp_path / "net.safetensors").state_dict()):
+        again = mlp()
+        again.load_state_dict(state)
+        np.testing.assert_array_equal(hl.predict(again, 10 + 5 * X, labels=True), want)
+        part = nn.Sequential(*mlp(), nn.Linear(3, 3))
+        part.load_state_dict(state, strict=False)  # another model
+        with pytest.raises(hl.ConfigError, match="labels=True needs a model trained"):
+            hl.predict(part, X, labels=True)
 
 
 def test_a_named_loss_of_several_kinds(model: nn.Module) -> None:

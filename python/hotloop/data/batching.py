@@ -54,20 +54,23 @@ def cut_batches(
     return [
         Group(rows, count, number)
         for number, part in enumerate(split.parts)
-        for rows, count in _cut(
-            name, part.n, batch_size, drop_last=drop_last, merge_tail=merge_tail
-        )
+        for rows, count in _cut(name, part, batch_size, drop_last=drop_last, merge_tail=merge_tail)
     ]
 
 
 def _cut(
-    name: str, n: int, batch_size: int, *, drop_last: bool, merge_tail: bool
+    name: str, part: Split, batch_size: int, *, drop_last: bool, merge_tail: bool
 ) -> list[tuple[int, int]]:
-    """(rows, count) of the batches of n samples."""
+    """(rows, count) of the batches of a part of a split."""
+    n = part.n
     size = min(batch_size, n)
     count, tail = divmod(n, size)
     if merge_tail and size == 1:
         fix = "give more data" if n == 1 else "use a larger batch_size"
+        padding = part.fields[0].padding
+        if padding is not None:
+            name = f"{name}: bucket of {padding.length} rows"
+            fix = "give fewer buckets" if n == 1 else fix
         raise DataError(
             f"{name}: one sample with BatchNorm: batch statistics need two rows, got "
             f"{n} row{'s' * (n != 1)} in batches of {batch_size}; {fix}"

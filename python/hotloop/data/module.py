@@ -359,8 +359,9 @@ class DataModule(DataSplits):
             of its target are, so that no window crosses from one into the other.
         gap : int
             Rows (times) before val and before the test that are in no split besides.
-        normalize : "standard" or None
-            Standardise inputs by the rows of training windows, as standardize of the class does.
+        normalize : {"standard", "y", "both"} or None
+            Standardise inputs, float targets or both by the rows of training windows, as
+            standardize of the class does.
         batch_size, shuffle, classes, allow_nonfinite, drop_last, seed, num_workers, pin_memory
             As for the class.
         **unknown
@@ -392,7 +393,7 @@ class DataModule(DataSplits):
         self._set_options(
             batch_size, num_workers, pin_memory, shuffle, drop_last, seed, allow_nonfinite
         )
-        wanted = read_normalize(normalize)
+        wanted, scales_targets = read_normalize(normalize)
         windows = read_windows(
             series,
             length,
@@ -408,7 +409,10 @@ class DataModule(DataSplits):
         )
         table = read_table(windows.X, windows.y, None, standardize=wanted)
         rows = windows.rows.items()
-        self._set_splits({name: (table, of) for name, of in rows if of is not None}, wanted, False)
+        parts: dict[str, tuple[Table, Rows | None]] = {
+            name: (table, of) for name, of in rows if of is not None
+        }
+        self._set_splits(parts, wanted, scales_targets)
         self._name_classes(classes)
         return self
 
@@ -474,8 +478,9 @@ class DataModule(DataSplits):
             Sequences in a step. Each bucket may have a smaller last batch.
         split, stratify, groups, sample_weight
             As for :meth:`from_arrays`, one for each sequence.
-        normalize : "standard" or None
-            Standardise features by the rows of training sequences, padding left out.
+        normalize : {"standard", "y", "both"} or None
+            Standardise features by the rows of training sequences, padding left out; float targets;
+            or both.
         shuffle, classes, allow_nonfinite, drop_last, seed, num_workers, pin_memory
             As for the class.
         **unknown
@@ -515,7 +520,7 @@ class DataModule(DataSplits):
         self._set_options(
             batch_size, num_workers, pin_memory, shuffle, drop_last, seed, allow_nonfinite
         )
-        wanted = read_normalize(normalize)
+        wanted, scales_targets = read_normalize(normalize)
         role = read_role(lengths_as)
         laid = read_sequences(X, y, lengths, sample_weight, standardize=wanted)
         fill = read_pad_value(pad_value, laid)
@@ -537,7 +542,7 @@ class DataModule(DataSplits):
         layout = Layout(found, role, fill)
         splits = {name: lay_sequences(part, of, layout) for name, (part, of) in parts.items()}
         targets = [targets_of(part, splits[name]) for name, (part, _) in parts.items()]
-        self._hold(splits, targets, frozenset({"0"} if wanted else ()), False)
+        self._hold(splits, targets, frozenset({"0"} if wanted else ()), scales_targets)
         self._name_classes(classes)
         return self
 

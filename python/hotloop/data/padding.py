@@ -144,6 +144,7 @@ def pad_batch(
     values: Mapping[str, Any],
     paddings: Mapping[str, Padding],
     where: Callable[[Any, Any, float], Any],
+    apart: Callable[[Any], Any] = lambda lengths: lengths,
 ) -> dict[str, Any]:
     """A batch's fields as they were gathered, with their padding.
 
@@ -155,6 +156,8 @@ def pad_batch(
         Of those fields that have one.
     where : callable
         ``where(condition, values, fill)`` of arrays or tensors.
+    apart : callable, optional
+        Makes of the lengths what is seen to be used by forward alone.
 
     Returns
     -------
@@ -165,7 +168,7 @@ def pad_batch(
     for name, padding in paddings.items():
         value = values[name]
         if padding.role in ROLES:
-            padded[name] = say_inside(padding.role, lengths, padding.length)
+            padded[name] = say_inside(padding.role, apart(lengths), padding.length)
         elif padding.role == "rows":
             inside = inside_of("lengths", lengths, padding.length)
             inside = inside.reshape((*inside.shape, *(1 for _ in value.shape[2:])))

@@ -120,14 +120,16 @@ def doubt_of_values(
         return (
             f"{field.label}: the standard deviation of {_name_of(field, worst)} is "
             f"{spreads[worst]:.4g}, and a network begins with outputs of about 1, from where it "
-            "learns so large values slowly; write standardize='y' (or 'both') where the data is "
+            "learns so large values slowly; write standardize='y' (of windows and sequences "
+            "normalize='both') where the data is "
             "made, which predict and metrics undo"
         )
     worst = int(excess.argmax())
     return (
         f"{field.label}: the mean of {_name_of(field, worst)} is {means[worst]:.4g} and the "
         f"standard deviation {spreads[worst]:.4g}, so that the model learns little but the mean; "
-        "write standardize='y' (or 'both') where the data is made, which predict and metrics undo"
+        "write standardize='y' (of windows and sequences normalize='both') where the data is "
+        "made, which predict and metrics undo"
     )
 
 

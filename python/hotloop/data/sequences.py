@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from hotloop.base.rules import reject, show
 from hotloop.base.scalars import plain
-from hotloop.data.arrays import is_arraylike, read_raw, to_array
+from hotloop.data.arrays import DTYPES, is_arraylike, read_raw, to_array
 from hotloop.data.padding import (
     ROLES,
     Padding,
@@ -94,6 +94,12 @@ def are_sequences(value: Any) -> bool:
     return all(is_arraylike(item) and np.ndim(_outer(item)) > 0 for item in value)
 
 
+def _without_index(value: Any) -> Any:
+    """A column of a data frame whose entries are arrays as an array of objects."""
+    is_column = hasattr(value, "to_numpy") and str(getattr(value, "dtype", "")) == "object"
+    return value.to_numpy() if is_column else value
+
+
 def _is_dense(value: Any) -> bool:
     """Whether it is an array of sequences of one length."""
     return isinstance(value, np.ndarray) and value.ndim > 1 and len(value) > 0
@@ -111,10 +117,12 @@ def _concatenate(items: Sequence[Any], label: str) -> tuple[Array, Rows]:
     ------
     DataError
     """
-    arrays = []
-    for i, item in enumerate(items):
-        arrays.append(to_array(read_raw(item, f"{label}[{i}]"), f"{label}[{i}]"))
+    arrays = list(items)
     first = arrays[0]
+    if not all(_is_like(array, first) for array in arrays):
+        for i, item in enumerate(items):
+            arrays[i] = to_array(read_raw(item, f"{label}[{i}]"), f"{label}[{i}]")
+        first = arrays[0]
     for i, array in enumerate(arrays):
         if array.shape[1:] != first.shape[1:]:
             raise DataError(
@@ -125,6 +133,18 @@ def _concatenate(items: Sequence[Any], label: str) -> tuple[Array, Rows]:
             raise DataError(f"{label}[{i}]: must have a row at least, got shape {array.shape}")
     lengths = np.array([len(array) for array in arrays], np.int64)
     return np.concatenate(arrays), lengths
+
+
+def _is_like(item: Any, first: Any) -> bool:
+    """Whether both are arrays of one dtype, which the core knows."""
+    return (
+        type(item) is np.ndarray
+        and type(first) is np.ndarray
+        and item.dtype == first.dtype
+        and item.ndim == first.ndim > 0
+        and item.dtype.name in DTYPES
+        and item.dtype.isnative
+    )
 
 
 def _read_lengths(lengths: Any, n_rows: int, label: str) -> Rows:
@@ -172,8 +192,15 @@ def read_sequences(
     ------
     DataError
     """
+    X, y = _without_index(X), _without_index(y)
     if lengths is not None:
         series = to_array(read_raw(X, f"{prefix}X"), f"{prefix}X")
+        if series.ndim > 1 and len(series) == np.size(lengths) != np.sum(lengths):
+            raise DataError(
+                f"{prefix}X: with lengths the sequences stand below one another, (rows, ...), got "
+                f"one sequence for each of {len(series)} lengths, shape {series.shape}; write "
+                "from_sequences([x[:n] for x, n in zip(X, lengths)], ...)"
+            )
         if not series.flags.c_contiguous:
             series = np.ascontiguousarray(series)
         known = _read_lengths(lengths, len(series), prefix)
@@ -196,6 +223,8 @@ def read_sequences(
     goal, is_by_row = _read_goal(y, sequences, prefix)
     if weight is not None:
         label = f"{prefix}sample_weight"
+        if are_sequences(weight):
+            raise DataError(f"{label}: must have one number for each sequence, got lists of them")
         weight = _spread(to_array(weight, label), sequences, label)
     table = read_table(
         (series, sequences.left),
@@ -204,14 +233,9 @@ def read_sequences(
         prefix=prefix,
         like=None if like is None else like.table,
         standardize=frozenset({"0"} if standardize else ()),
+        by_row=is_by_row,
     )
     target = table.targets.get("")
-    if is_by_row and target is not None and target.kind != "class":
-        raise DataError(
-            f"{prefix}y: targets of each row of a sequence must be classes, whose padding counts "
-            f"nothing, got {target.kind} targets; for values write a training_step whose loss "
-            "leaves padding out"
-        )
     if like is not None and is_by_row != ("y" in like.by_row) and y is not None:
         raise DataError(
             f"{prefix}y: must have a target for each {'row' if 'y' in like.by_row else 'sequence'} "
@@ -236,16 +260,23 @@ def _read_goal(y: Any, sequences: Sequences, prefix: str) -> tuple[Any, bool]:
     """Targets with an entry for each row, and whether each row has one of its own."""
     if y is None:
         return None, False
-    if isinstance(y, dict):
+    n, n_rows = len(sequences.lengths), len(sequences.left)
+    if isinstance(y, (dict, tuple)):
         raise DataError(
             f"{prefix}y: must be an array with a target for each sequence, or a list of arrays "
-            "with one for each row, got a dict"
+            f"with one for each row, got a {type(y).__name__}; several targets are not supported "
+            "for sequences"
         )
-    n, n_rows = len(sequences.lengths), len(sequences.left)
-    if are_sequences(y) and len(y) == n:
+    if are_sequences(y) and len(y) != n:
+        raise DataError(
+            f"{prefix}y: must have one entry for each of the {n} sequences, got {len(y)}"
+        )
+    if are_sequences(y):
         found = np.array([len(item) for item in y])
         if (found == sequences.lengths).all():
-            return np.concatenate([read_raw(item, f"{prefix}y") for item in y]), True
+            if all(isinstance(item, np.ndarray) for item in y):
+                return np.concatenate(list(y)), True
+            return [value for item in y for value in item], True
         if len(set(found)) > 1:
             i = int(np.argmax(found != sequences.lengths))
             raise DataError(
@@ -373,7 +404,9 @@ def _fields_of(
         role, fill = "sequence", 0.0
         if base is not None:
             array, role = windows_of(base, length)[:n_rows], "rows"
-            fill = IGNORED if field.name == "y" else layout.fill
+            fill = layout.fill
+            if field.name == "y":  # values have no class that counts nothing
+                fill = IGNORED if field.dtype == "int64" else 0.0
         elif field.name == "x.1":
             role, dtype = layout.role, "int64" if layout.role == "lengths" else "bool"
         padding = Padding(laid.sequences, length, role, fill)
@@ -389,7 +422,8 @@ def targets_of(laid: Laid, split: Split) -> dict[str, Targets]:
         return laid.table.targets
     array = next(field.array for field in split.fields if field.name == "y")
     (target,) = laid.table.targets.values()
-    return {"": dataclasses.replace(target, array=array, has_ignored=True)}
+    is_class = target.kind == "class"
+    return {"": dataclasses.replace(target, array=array, has_ignored=is_class)}
 
 
 # ---- prediction
@@ -420,7 +454,8 @@ def pad_sequences(
         i = int(np.argmax(lengths > longest))
         raise DataError(
             f"X[{i}]: must have {longest} rows at most, got {lengths[i]}: a model from a file "
-            "takes sequences as long as the longest bucket of its training"
+            "takes sequences as long as the longest bucket of its training; add a longer one there "
+            "(buckets=[...]), or build the module and load_state_dict(loaded.state_dict())"
         )
     padded = np.full((len(lengths), longest, *series.shape[1:]), fill, series.dtype)
     padded[np.arange(longest) < lengths[:, None]] = series

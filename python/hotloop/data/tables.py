@@ -59,6 +59,7 @@ def read_table(
     prefix: str = "",
     like: Table | None = None,
     standardize: bool | frozenset[str] = False,
+    by_row: bool = False,
 ) -> Table:
     """Reads inputs, targets and weights.
 
@@ -73,6 +74,8 @@ def read_table(
         The training table, whose fields these must share.
     standardize : bool or set of str
         Columns that become floats though they are integers; True: an X of its own.
+    by_row : bool
+        Whether targets are those of rows of sequences.
 
     Raises
     ------
@@ -89,7 +92,7 @@ def read_table(
     targets: dict[str, Targets] = {}
     if y is not None:
         known = like.targets if like is not None and like.targets else None
-        targets = read_all_targets(y, f"{prefix}y", n, known)
+        targets = read_all_targets(y, f"{prefix}y", n, known, by_row=by_row)
         for name, target in targets.items():
             full_name, label, part = "y", f"{prefix}y", y
             if name:

@@ -83,7 +83,12 @@ def name_of_target(field: str) -> str | None:
 
 
 def read_all_targets(
-    y: Any, label: str, n: int, like: Mapping[str, Targets] | None = None
+    y: Any,
+    label: str,
+    n: int,
+    like: Mapping[str, Targets] | None = None,
+    *,
+    by_row: bool = False,
 ) -> dict[str, Targets]:
     """Reads one target, or the several of a dict or tuple.
 
@@ -97,6 +102,8 @@ def read_all_targets(
         Rows: a tuple of as many arrays that have other lengths is one array of rows.
     like : mapping of str to Targets, optional
         The training targets.
+    by_row : bool
+        Whether each is for a row of a sequence, so that None among names counts nothing.
 
     Returns
     -------
@@ -122,7 +129,7 @@ def read_all_targets(
             f"{label}: must have the targets of the training data, {names[0]}, got {names[1]}"
         )
     return {
-        name: read_targets(part, of, None if like is None else like[name])
+        name: read_targets(part, of, None if like is None else like[name], by_row=by_row)
         for name, (of, part) in parts.items()
     }
 
@@ -135,7 +142,9 @@ def _is_several(y: Any, n: int) -> bool:
     return 0 not in lengths and (len(y) != n or lengths == {n})
 
 
-def read_targets(y: Any, label: str, like: Targets | None = None) -> Targets:
+def read_targets(
+    y: Any, label: str, like: Targets | None = None, *, by_row: bool = False
+) -> Targets:
     """Reads targets.
 
     Parameters
@@ -149,6 +158,8 @@ def read_targets(y: Any, label: str, like: Targets | None = None) -> Targets:
         For messages.
     like : Targets, optional
         The training targets, whose kind and class names these must share.
+    by_row : bool
+        As :func:`read_all_targets` has it.
 
     Raises
     ------
@@ -172,7 +183,7 @@ def read_targets(y: Any, label: str, like: Targets | None = None) -> Targets:
         raise DataError(f"{label}: must have one target per row, got {show(y)}")
     if raw.dtype.kind in "OUST":
         _refuse_mixed_list(y, raw, label)
-        found = _read_names(raw, label, like)
+        found = _read_names(raw, label, like, by_row=by_row)
     else:
         found = _read_numbers(to_array(raw, label), label, like)
     if like is not None and found.kind != like.kind:
@@ -270,7 +281,7 @@ def _refuse_mixed_list(y: Any, raw: Array, label: str) -> None:
             )
 
 
-def _read_names(raw: Array, label: str, like: Targets | None) -> Targets:
+def _read_names(raw: Array, label: str, like: Targets | None, *, by_row: bool) -> Targets:
     raw = _squeeze(raw)
     if raw.dtype.kind == "O":
         kinds = {type(item) for item in raw.flat}
@@ -281,7 +292,7 @@ def _read_names(raw: Array, label: str, like: Targets | None) -> Targets:
         named = any(issubclass(kind, str) for kind in kinds)
         allowed = (str,) if named else (int, np.integer)
         for index, item in np.ndenumerate(raw):
-            is_ignored = item is None and named and raw.ndim > 1
+            is_ignored = item is None and named and (by_row or raw.ndim > 1)
             if not isinstance(item, allowed) and not is_ignored:
                 raise DataError(
                     f"{label}: must be all numbers or all strings, got {type(item).__name__} "

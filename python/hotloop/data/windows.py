@@ -41,16 +41,18 @@ class Windows(NamedTuple):
     rows: dict[str, Rows | None]
 
 
-def read_normalize(value: Any) -> bool:
-    """Whether inputs are standardised.
+def read_normalize(value: Any) -> tuple[bool, bool]:
+    """Whether inputs are standardised, and whether targets are.
 
     Raises
     ------
     ConfigError
     """
-    if not (value is None or (isinstance(value, str) and value == "standard")):
-        reject("normalize", "must be 'standard' or None", value)
-    return value is not None
+    known = {None: (False, False), "standard": (True, False), "y": (False, True)}
+    known["both"] = (True, True)
+    if not (value is None or isinstance(value, str)) or value not in known:
+        reject("normalize", "must be 'standard', 'y', 'both' or None", value)
+    return known[value]
 
 
 def read_windows(

@@ -27,7 +27,7 @@ from hotloop.nn.parameter import Buffer, Parameter, Variable
 from hotloop.nn.placement import is_place, reachable
 from hotloop.nn.recipes import Array
 from hotloop.nn.refused import Refused
-from hotloop.nn.state import IncompatibleKeys, load_state, state_items
+from hotloop.nn.state import IncompatibleKeys, load_state, state_of
 
 __all__ = ["Module"]
 
@@ -640,14 +640,15 @@ class Module(Checked, Refused):
         Returns
         -------
         dict of str to ndarray
-            Tied parameters stand under each of their names.
+            Tied ones by each of their names. ``load_state_dict`` takes over what training found of
+            the data where all names fit; ``dict(state)`` has values alone.
 
         Examples
         --------
         >>> {name: value.shape for name, value in nn.Linear(3, 2).state_dict().items()}
         {'weight': (2, 3), 'bias': (2,)}
         """
-        return {f"{prefix}{key}": value.numpy() for key, value in state_items(self)}
+        return state_of(self, prefix)
 
     def load_state_dict(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,10 +16,32 @@ from hotloop.nn.recipes import Array
 if TYPE_CHECKING:
     from hotloop.nn.module import Module
 
-__all__ = ["IncompatibleKeys", "load_state", "prefix_of", "state_items", "without_prefix"]
+__all__ = [
+    "METADATA",
+    "IncompatibleKeys",
+    "StateDict",
+    "load_state",
+    "prefix_of",
+    "state_items",
+    "state_of",
+    "without_prefix",
+]
 
-
+METADATA = "_fitted"  # the attribute of a module that was trained
 _SHOWN = 5  # names of each kind that an error lists
+
+
+class StateDict(dict[str, Any]):
+    """Values by name, and with them what training has found of the data.
+
+    Attributes
+    ----------
+    metadata : Any
+        Which a module that takes all values takes as well, so that it predicts as the model does
+        that they are from; None: nothing.
+    """
+
+    metadata: Any = None
 
 
 class IncompatibleKeys(NamedTuple):
@@ -40,11 +63,19 @@ def state_items(model: Module) -> Iterator[tuple[str, Variable]]:
                 yield lead + name, buffer
 
 
+def state_of(model: Module, prefix: str) -> StateDict:
+    """``Module.state_dict``."""
+    state = StateDict((f"{prefix}{key}", value.numpy()) for key, value in state_items(model))
+    state.metadata = None if prefix else model.__dict__.get(METADATA)
+    return state
+
+
 def load_state(
     model: Module, state_dict: Mapping[str, Any], strict: bool, strip_prefix: str
 ) -> IncompatibleKeys:
     """``Module.load_state_dict``: all values or, on an error, none."""
     _check_state(state_dict)
+    metadata = state_dict.metadata if isinstance(state_dict, StateDict) else None
     state_dict = without_prefix(state_dict, strip_prefix)
     for path, module in model.named_modules(remove_duplicate=False):
         module.before_load(state_dict, f"{path}." if path else "")
@@ -82,6 +113,8 @@ def load_state(
         own[key].set_value(value)
     for module in model.modules():
         module.after_load()
+    if metadata is not None and not missing and not unexpected:
+        model.__dict__[METADATA] = copy.copy(metadata)
     return IncompatibleKeys(missing, unexpected)
 
 

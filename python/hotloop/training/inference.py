@@ -23,6 +23,7 @@ from hotloop.base.structure import flatten, unflatten
 from hotloop.data.module import DataModule
 from hotloop.data.padding import inside_of
 from hotloop.data.shorthand import as_datamodule
+from hotloop.data.split import padding_of
 from hotloop.data.targets import Targets, check_no_names, name_of_target
 from hotloop.errors import ConfigError, DataError, ModelWarning, ShapeError, TraceError
 from hotloop.graph.outputs import as_outputs
@@ -421,7 +422,9 @@ def predict(
         split = data.split("test") or data.split("val")
         if split is None:
             raise ConfigError("predict: the DataModule has neither a test nor a validation split")
-        data = split.sequences("x.0") if split.buckets else split.arrays()["x"]
+        known = fitted_of(model)
+        is_cut = split.buckets and known is not None and known.padding is not None
+        data = split.sequences("x.0") if is_cut else split.arrays()["x"]
     inputs = Inputs("predict", data, model)
     size = _DEFAULT_BATCH if batch_size is None else whole(1)("batch_size", batch_size)
     try:
@@ -699,9 +702,13 @@ def evaluate(
     part = data.split(split)
     if part is None:
         raise ConfigError(
-            f"evaluate: the data has no {split} split; give from_arrays {split}=0.2 or choose "
-            "another split"
+            f"evaluate: the data has no {split} split; where all of it is to be evaluated, write "
+            f"split='train'; else give {split}=0.2 where it is made"
         )
+    padding = padding_of(part.fields)
+    trained = known.padding if known is not None else None
+    if trained is not None and padding is not None and padding[0] != trained[0]:
+        raise ConfigError(f"lengths_as: must be {trained[0]!r} as in training, got {padding[0]!r}")
     if known is not None:
         for field in part.fields:
             name = name_of_target(field.name)

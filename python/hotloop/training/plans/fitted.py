@@ -22,6 +22,7 @@ from hotloop.base.messages import counted, warn
 from hotloop.base.rules import show
 from hotloop.errors import BusyError, ConfigError, DataWarning, ModelWarning, ShapeError
 from hotloop.nn.module import Module
+from hotloop.nn.state import METADATA
 from hotloop.training.config import TrainingConfig
 
 __all__ = [
@@ -35,8 +36,6 @@ __all__ = [
     "uses_batch_statistics",
     "warn_of_untrained_norms",
 ]
-
-_ATTRIBUTE = "_fitted"
 
 
 class FittedTarget(NamedTuple):
@@ -215,13 +214,13 @@ def check_model(what: str, model: Any, *, loaded: bool = False) -> Any:
 
 def fitted_of(model: Module) -> Fitted | None:
     """The model's metadata, or None when it was not trained."""
-    fitted: Fitted | None = model.__dict__.get(_ATTRIBUTE)
+    fitted: Fitted | None = model.__dict__.get(METADATA)
     return fitted
 
 
 def set_metadata(model: Module, fitted: Fitted | None) -> None:
     """Attaches its metadata to the model; None: it has none."""
-    model.__dict__[_ATTRIBUTE] = fitted
+    model.__dict__[METADATA] = fitted
 
 
 # ---- one thread at a time

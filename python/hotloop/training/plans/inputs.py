@@ -86,6 +86,8 @@ class Inputs:
             others = (*others, Keywords(keywords))
         self.lengths: npt.NDArray[np.int64] | None = None
         padding = fitted.padding if fitted is not None else None
+        if padding is not None and len(data) == 1 and not others:
+            data = (self._as_sequences(data[0]),)
         if padding is not None and len(data) == 1 and not others and are_sequences(data[0]):
             length = self._fields[0][2][0] if isinstance(model, PredictOnly) else None
             role, fill, _ = padding
@@ -110,6 +112,19 @@ class Inputs:
                 f"{len(self.arrays)}"
             )
         self._check_lengths()
+
+    def _as_sequences(self, data: Any) -> Any:
+        """An array of sequences of one length as a list of them; refuses one sequence alone."""
+        if not isinstance(data, np.ndarray) or data.dtype.kind == "O":
+            return data
+        rank = len(self._fields[0][2])
+        if data.ndim == rank:
+            raise ShapeError(
+                f"{self._what}: the model was trained on sequences and takes a list of them, or "
+                f"(padded, lengths or mask), got an array of shape {data.shape}; write [x] for one "
+                "sequence"
+            )
+        return list(data) if data.ndim == rank + 1 else data
 
     @property
     def may_be_row(self) -> bool:

@@ -12,7 +12,16 @@ from typing import Any
 
 from hotloop.errors import ConfigError
 
-__all__ = ["CALLBACK_METHODS", "check_callbacks", "check_methods"]
+# Names of forward's second argument that say what it is, by data.padding.ROLES.
+_SAYING = {
+    "lengths": "lengths",
+    "padding_mask": "padding_mask",
+    "key_padding_mask": "padding_mask",
+    "src_key_padding_mask": "padding_mask",
+    "attention_mask": "attention_mask",
+}
+
+__all__ = ["CALLBACK_METHODS", "check_callbacks", "check_methods", "check_sequences"]
 
 CALLBACK_METHODS = ("on_train_start", "on_epoch_end", "on_train_end")
 
@@ -150,3 +159,33 @@ def _check_arguments(callback: Any, name: str) -> None:
             f"callbacks: {type(callback).__name__}.{name}: must be {name}(self, run), got the "
             f"arguments {signature}; run.epoch, run.history and run.model say what others are given"
         ) from None
+
+
+def check_sequences(model: Any, role: str) -> None:
+    """Refuses a forward that does not take what data of padded sequences gives it.
+
+    Parameters
+    ----------
+    model : Module
+    role : str
+        How its second argument says which rows are padding.
+
+    Raises
+    ------
+    ConfigError
+    """
+    signature = inspect.signature(model.forward)
+    try:
+        bound = signature.bind(None, None)
+    except TypeError:
+        raise ConfigError(
+            f"{type(model).__name__}.forward: data of from_sequences gives it the sequences and "
+            f"their {role}, got a forward of other arguments; write def forward(self, x, {role})"
+        ) from None
+    name = list(bound.arguments)[-1]
+    wanted = _SAYING.get(name, role)
+    if wanted != role:
+        raise ConfigError(
+            f"lengths_as: {type(model).__name__}.forward takes {name}, got lengths_as={role!r}; "
+            f"write lengths_as={wanted!r} where the data is made"
+        )

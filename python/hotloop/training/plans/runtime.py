@@ -9,6 +9,7 @@ and sends batches.
 
 from __future__ import annotations
 
+import functools
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -23,6 +24,7 @@ from hotloop.base.watching import pause
 from hotloop.data.padding import pad_batch
 from hotloop.data.split import nest_fields, paddings_of
 from hotloop.errors import ConfigError, ModelWarning, OutOfMemoryError, TraceError
+from hotloop.graph.build import add_node
 from hotloop.graph.pointwise import where
 from hotloop.graph.symbolic import Tensor
 from hotloop.graph.trace import Trace, trace_twice, value_at
@@ -598,7 +600,8 @@ def gather_batch(
             if name.split(".")[0] == "x" and name in values:
                 mean, std = values[name]
                 fields[name] = (fields[name] - trace.const(mean)) / trace.const(std)
-    return pad_batch(fields, paddings_of(split.fields), where)
+    apart = functools.partial(add_node, "detach")  # a value of its own, whatever its dtype
+    return pad_batch(fields, paddings_of(split.fields), where, apart)
 
 
 def _gather_field(trace: Trace, field: Field, index: Tensor) -> Tensor:

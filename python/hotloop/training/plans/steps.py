@@ -20,7 +20,7 @@ from hotloop.graph.loss_parts import loss_terms
 from hotloop.graph.symbolic import Tensor
 from hotloop.training.plans.batch import call_step
 from hotloop.training.plans.fitted import Fitted
-from hotloop.training.plans.methods import check_methods
+from hotloop.training.plans.methods import check_methods, check_sequences
 from hotloop.training.plans.precision import wants_scale
 from hotloop.training.plans.runtime import (
     Runtime,
@@ -152,6 +152,10 @@ class Steps:
         self._transforms = data.transforms if transforms is None else transforms
         self.target_scale = TargetScale(self._transforms, list(data.targets))
         self._user_step = getattr(runtime.model, "training_step", None)
+        self._padding = _padding_of(data)
+        if self._padding is not None and self._user_step is None:
+            check_sequences(runtime.model, self._padding[0])
+        self._ignores_lengths = False  # a forward that counts padding as it does rows
         self.tasks = make_tasks(config, data, is_own_step=self._user_step is not None)
         for field, given in (
             ("loss", config.loss != "auto"),
@@ -212,6 +216,7 @@ class Steps:
         batch = self.target_scale.scale(batch)
         if self._user_step is not None:
             return self._make_own(self._user_step, batch)
+        self._check_rows_of_values()
         output = call_model(self.runtime.model, batch["x"])
         check_output(self.runtime.model, output)
         if self.loss is None:
@@ -224,6 +229,16 @@ class Steps:
         for name, loss in losses.items():
             check_scalar(loss, f"loss {name!r}" if len(losses) > 1 else "loss")
         return Made(losses, self._take_logged(losses, {}, flatten(output)[0][0].trace), output)
+
+    def _check_rows_of_values(self) -> None:
+        """Refuses values for each row of padded sequences, which no loss here leaves padding of."""
+        kinds = [task.kind for task in self.tasks]
+        if self._padding is not None and self._padding[2] and kinds != ["class"]:
+            raise ConfigError(
+                f"y: each row of the sequences has a target of kind {kinds[0]}, whose padding the "
+                "losses here would count; write a training_step that leaves it out: batch['x'] is "
+                "(sequences, lengths or mask), and padding is 0 in batch['y']"
+            )
 
     def _read_tasks(self, output: Any, batch: dict[str, Any]) -> None:
         shapes = _shapes_of_targets(batch)
@@ -316,8 +331,10 @@ class Steps:
         """The training step's graph for micro-batches of ``rows`` samples."""
         layout = self.runtime.layout
 
-        def build(trace: Trace) -> tuple[dict[str, list[Terms]], list[int], list[int]]:
+        def build(trace: Trace) -> tuple[dict[str, list[Terms]], list[int], list[int], list[int]]:
             batch = self._batch(trace, split, rows)
+            said = _told(batch) if self._padding is not None else []
+            told = [tensor.id_in(trace) for tensor in said]
             weights = [batch["weight"].id_in(trace)] if "weight" in batch else []
             made = self._make(batch)
             self.output_shapes = self.output_shapes or trace.output_shapes
@@ -334,14 +351,17 @@ class Steps:
                 for name, loss in made.losses.items()
             }
             params = [trace.leaf(slot.owner).id_in(trace) for slot in layout.trainable]
-            return terms, params, weights
+            return terms, params, weights, told
 
-        graph, (named, params, weights) = self.runtime.trace(build, training=True)
+        graph, (named, params, weights, told) = self.runtime.trace(build, training=True)
         self._check_reached(graph, named, params)
         terms = [term for of_loss in named.values() for term in of_loss]
         weighted = [value for term in terms for value in term[:2] if value is not None]
         self._is_unweighted = bool(weights) and not any(
             graph.depends(value, weights)[0] for value in weighted
+        )
+        self._ignores_lengths = bool(told) and not any(
+            graph.depends(value, told)[0] for value in weighted
         )
         untouched = graph.clone()
         made = graph.training_step(terms, params, self._spec(rows, total_steps, graph))
@@ -518,6 +538,13 @@ class Steps:
                 "divided",
                 ModelWarning,
             )
+        if self._ignores_lengths and self._padding is not None and not self._padding[2]:
+            warn(
+                "forward: makes nothing of its second argument, so that padding counts as rows do "
+                "in all it computes over steps (means, attention, the last step); give it to the "
+                "layers that take it, or leave padding out by it",
+                ModelWarning,
+            )
         if self._is_unweighted:
             warn(
                 "training_step: the data has sample weights, and the loss does not depend on "
@@ -625,6 +652,18 @@ def run_plans(plans: Iterable[EvalPlan], *, collect: int) -> list[list[Any]]:
                 outputs.append([plan.output(i) for i in range(collect)])
     show_warnings()
     return outputs
+
+
+def _padding_of(data: DataModule) -> tuple[str, float, bool] | None:
+    """How sequences of several lengths are padded."""
+    split = data.split("train")
+    return None if split is None else padding_of(split.fields)
+
+
+def _told(batch: Mapping[str, Any]) -> list[Tensor]:
+    """What says which rows are padding, of a batch of sequences of several lengths."""
+    x = batch["x"]
+    return [x[1]] if isinstance(x, tuple) and len(x) > 1 else []
 
 
 def _shapes_of_targets(batch: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:

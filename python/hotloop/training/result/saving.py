@@ -15,6 +15,7 @@ bytes, tensors follow without gaps; the atomic writer replaces an old file as a 
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import itertools
 import json
@@ -32,11 +33,12 @@ from hotloop.base.patterns import CONSTANT_PREFIX
 from hotloop.base.rules import path as check_path
 from hotloop.base.structure import unflatten
 from hotloop.base.suggest import did_you_mean, function_for
+from hotloop.data.targets import name_of_target
 from hotloop.errors import CheckpointError, ConfigError, HotloopError, ShapeError
 from hotloop.nn.module import Module
 from hotloop.nn.parameter import read_only
 from hotloop.nn.placement import placement_of
-from hotloop.nn.state import state_items
+from hotloop.nn.state import StateDict, state_items
 from hotloop.training.inference import predict, run_batch, trace_forward
 from hotloop.training.plans.accelerator import (
     losing_device,
@@ -193,6 +195,12 @@ def _describe(model: Module, constants: _Constants) -> dict[str, Any]:
             name: [constants.name_of(array) for array in arrays]
             for name, arrays in scale_of(fitted).fitted.items()
         },
+        "input_scale": {
+            name: [constants.name_of(array) for array in arrays]
+            for _, scales in fitted.transforms
+            for name, arrays in scales.items()
+            if name_of_target(name) is None
+        },
     }
     described["graphs"] = [_record(model, fitted, batch, constants) for batch in _BATCHES]
     return described
@@ -277,6 +285,10 @@ class LoadedModel(PredictOnly):
         fitted = described["fitted"]
         scales = dict(fitted.get("target_scale", {}))  # not in older files
         scaled = {field: tuple(tensors[k] for k in keys) for field, keys in scales.items()}
+        of_inputs = dict(fitted.get("input_scale", {}))  # nor this; the graphs have them applied
+        self._input_scale = {
+            field: tuple(tensors[k] for k in keys) for field, keys in of_inputs.items()
+        }
         self._fitted = Fitted(
             classes=fitted["classes"],
             target_kind=fitted["target_kind"],
@@ -295,7 +307,8 @@ class LoadedModel(PredictOnly):
         self._recorded = described["graphs"]
         leaves = [leaf for graph in self._recorded for leaf in graph["leaves"]]
         self._constants = {leaf["tensor"] for leaf in leaves if "tensor" in leaf}
-        self._constants.update(key for keys in scales.values() for key in keys)
+        for named in (scales, of_inputs):
+            self._constants.update(key for keys in named.values() for key in keys)
         self._placement = "cpu"
         self._place(open_placement(self._placement))
 
@@ -360,8 +373,15 @@ class LoadedModel(PredictOnly):
             raise AttributeError(f"LoadedModel has no {name!r}{function_for(name) or near}")
 
     def state_dict(self) -> dict[str, Array]:
-        """Parameters and buffers by name, as read-only arrays."""
-        return {name: read_only(array) for name, array in self._state().items()}
+        """Parameters and buffers by name, as read-only arrays, and what training found of the data,
+        as :meth:`hotloop.nn.Module.state_dict` has it.
+        """
+        state = StateDict((name, read_only(array)) for name, array in self._state().items())
+        scales = {key: of for _, values in self._fitted.transforms for key, of in values.items()}
+        scales |= self._input_scale
+        transforms = [("standardize", scales)] if scales else []
+        state.metadata = dataclasses.replace(self._fitted, transforms=transforms)
+        return state
 
     def _state(self) -> dict[str, Array]:
         """Parameters and buffers."""

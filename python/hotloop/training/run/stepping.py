@@ -515,9 +515,19 @@ def _fields_of(batch: Any) -> dict[str, Any]:
     named: dict[str, Any] = {}
     for key, value in batch.items():
         if isinstance(value, Mapping):
-            named.update({f"{key}.{tail}": np.asarray(item) for tail, item in value.items()})
+            named.update({f"{key}.{tail}": item for tail, item in value.items()})
         elif isinstance(value, tuple):
-            named.update({f"{key}.{i}": np.asarray(item) for i, item in enumerate(value)})
+            named.update({f"{key}.{i}": item for i, item in enumerate(value)})
         else:
-            named[key] = np.asarray(value)
-    return named
+            named[key] = value
+    return {name: _as_array(name, value) for name, value in named.items()}
+
+
+def _as_array(name: str, value: Any) -> npt.NDArray[Any]:
+    try:
+        return np.asarray(value)
+    except ValueError as error:  # rows of several lengths
+        raise DataError(
+            f"step: {name} must be an array, got a list that is none ({error}); "
+            "data.train_batches() yields batches as they have to be"
+        ) from None

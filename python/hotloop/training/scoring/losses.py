@@ -283,6 +283,9 @@ def _named(name: str, config: TrainingConfig, goal: _Goal) -> Loss:
             extra["label_smoothing"] = config.label_smoothing
     ignored = IGNORED if name in _IGNORING else None
     leaves_out = goal.target is not None and goal.target.has_ignored
+    by_weight = name == "binary_cross_entropy_with_logits"  # it has no ignore_index
+    if by_weight:
+        ignored = IGNORED
     _check_ignored(name, goal, ignored)
 
     def call(output: Any, target: Tensor, weight: Tensor | None) -> Any:
@@ -302,10 +305,16 @@ def _named(name: str, config: TrainingConfig, goal: _Goal) -> Loss:
             target = match_shape(target.cast("float32"), output)
             if "class_weight" in uses and class_weight is not None:
                 options["pos_weight"] = _constant([class_weight[1] / class_weight[0]])
+        counts = (target != IGNORED).cast("float32") if leaves_out else None
+        if counts is not None and by_weight:
+            target = target * counts
+            weight = counts.new_ones(target.shape[0]) if weight is None else weight
         if weight is None:
             return function(output, target, **options)
-        counts = (target != IGNORED).cast("float32") if leaves_out else None
-        return _weighted(function(output, target, reduction="none", **options), weight, counts)
+        made = function(output, target, reduction="none", **options)
+        if counts is not None and by_weight:
+            made = made * counts
+        return _weighted(made, weight, counts)
 
     return Loss(
         name,
@@ -327,9 +336,10 @@ def _check_ignored(name: str, goal: _Goal, ignored: int | None) -> None:
     """
     if goal.target is not None and goal.target.has_ignored and ignored != IGNORED:
         other = "no ignore_index" if ignored is None else f"ignore_index {ignored}"
+        by_name = "bce" if name.startswith(("BCEWith", "binary_cross")) else "cross_entropy"
         raise ConfigError(
             f"{goal.label}: targets have the class id {IGNORED}, which counts nothing in losses "
-            f"with that ignore_index, got {name} with {other}; use loss='cross_entropy'"
+            f"with that ignore_index, got {name} with {other}; use loss={by_name!r}"
         )
 
 
