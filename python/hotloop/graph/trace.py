@@ -160,6 +160,7 @@ class Trace:
         self._scope: list[str] = []
         self._watched: dict[int, list[Any]] = {}
         self._batch: set[int] = set()
+        self._shaped: list[Any] = []
         self._detached = 0
         self._tokens: list[Any] = []
         self._contents: list[tuple[str, int, object]] = []
@@ -252,6 +253,14 @@ class Trace:
     def leaves(self) -> list[tuple[Any, int]]:
         """Each used parameter and buffer with its leaf's id, in the order of first use."""
         return [(self._owners[key], leaf) for key, leaf in self._leaves.items()]
+
+    def note_shaped(self, owner: Any) -> None:
+        """Notes a parameter or buffer that was given its shape in this forward."""
+        self._shaped.append(owner)
+
+    def has_shaped(self, owner: Any) -> bool:
+        """Whether :meth:`note_shaped` was told so: it may still get its initial value."""
+        return any(one is owner for one in self._shaped)
 
     def assign(self, owner: Any, value: Tensor) -> None:
         """Makes ``value`` what the owner holds after this step and what forward reads from here."""

@@ -9,15 +9,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hotloop.base.patterns import CONSTANT_PREFIX
 from hotloop.base.suggest import did_you_mean
 from hotloop.errors import ConfigError, ShapeError
+from hotloop.nn.extras import Extras
 from hotloop.nn.parameter import Variable, to_host
 from hotloop.nn.recipes import Array
 
 if TYPE_CHECKING:
     from hotloop.nn.module import Module
 
-__all__ = ["IncompatibleKeys", "load_state", "prefix_of", "state_items", "without_prefix"]
+__all__ = [
+    "IncompatibleKeys", "load_state", "prefix_of", "state_items", "state_of", "without_prefix",
+]  # fmt: skip
 
 
+_EXTRA = "_extra_state"  # torch's name of what get_extra_state gives
 _SHOWN = 5  # names of each kind that an error lists
 
 
@@ -40,6 +44,23 @@ def state_items(model: Module) -> Iterator[tuple[str, Variable]]:
                 yield lead + name, buffer
 
 
+def state_of(model: Module, prefix: str) -> dict[str, Any]:
+    """The values by their paths, and what modules have besides."""
+    state: dict[str, Any] = {f"{prefix}{key}": value.numpy() for key, value in state_items(model)}
+    extra = _overriding(model, "get_extra_state")
+    return state | {f"{prefix}{key}": module.get_extra_state() for key, module in extra.items()}
+
+
+def _overriding(model: Module, method: str) -> dict[str, Module]:
+    """The modules that define a method of extra state, by its key."""
+    found = model.named_modules(remove_duplicate=False)
+    return {
+        f"{path}.{_EXTRA}" if path else _EXTRA: module
+        for path, module in found
+        if getattr(type(module), method) is not getattr(Extras, method)
+    }
+
+
 def load_state(
     model: Module, state_dict: Mapping[str, Any], strict: bool, strip_prefix: str
 ) -> IncompatibleKeys:
@@ -48,12 +69,14 @@ def load_state(
     state_dict = without_prefix(state_dict, strip_prefix)
     for path, module in model.named_modules(remove_duplicate=False):
         module.before_load(state_dict, f"{path}." if path else "")
-    own = dict(state_items(model))
-    missing = [key for key in own if key not in state_dict]
+    own, extra = dict(state_items(model)), _overriding(model, "set_extra_state")
+    missing = [key for key in (*own, *extra) if key not in state_dict]
     unexpected = [
         key
         for key in state_dict
-        if key not in own and not str(key).startswith(CONSTANT_PREFIX)  # of hl.save's files
+        if key not in own
+        and key not in extra
+        and not str(key).startswith(CONSTANT_PREFIX)  # of hl.save's files
     ]
     values = {key: _value_of(key, state_dict[key]) for key in own if key in state_dict}
     wrong = [
@@ -80,6 +103,9 @@ def load_state(
         own[key].check_free()
     for key, value in values.items():
         own[key].set_value(value)
+    for key, module in extra.items():
+        if key in state_dict:
+            module.set_extra_state(state_dict[key])
     for module in model.modules():
         module.after_load()
     return IncompatibleKeys(missing, unexpected)
