@@ -237,9 +237,12 @@ class Trace:
 
     def leaf(self, owner: Any) -> Tensor:
         """The tensor of a parameter or buffer: its leaf, or what forward assigned to it."""
+        assigned = self._assigned.get(id(owner))
+        return self.own_leaf(owner) if assigned is None else assigned
+
+    def own_leaf(self, owner: Any) -> Tensor:
+        """The leaf of a parameter or buffer, whatever forward assigned to it."""
         key = id(owner)
-        if key in self._assigned:
-            return self._assigned[key]
         if key not in self._leaves:
             if self._leaf_for is None:
                 raise TraceError(
@@ -269,7 +272,7 @@ class Trace:
                 f"{owner.qualified_name}.assign: the value's shape must be {tuple(owner.shape)}, "
                 f"got {value.shape}"
             )
-        self.leaf(owner)  # a commit needs the leaf even when forward only writes
+        self.own_leaf(owner)  # a commit needs the leaf even when forward only writes
         self._assigned[id(owner)] = value.to(owner.dtype)
 
     def drop_assigned(self) -> None:

@@ -333,7 +333,7 @@ class Steps:
                 ]
                 for name, loss in made.losses.items()
             }
-            params = [trace.leaf(slot.owner).id_in(trace) for slot in layout.trainable]
+            params = [trace.own_leaf(slot.owner).id_in(trace) for slot in layout.trainable]
             return terms, params, weights
 
         graph, (named, params, weights) = self.runtime.trace(build, training=True)
