@@ -80,7 +80,8 @@ class RecurrentClassifier(Module):
             return self.head(where(lengths[:, None, None] == at + 1, x, 0.0).sum(1))
         scores = self.attention(x)
         if lengths is not None:  # rows behind a sequence's end have no weight
-            scores = where(lengths[:, None, None] > at, scores, -np.inf)
+            inside = lengths[:, None, None] > at
+            scores = where(inside, scores, -np.inf)
         weights = F.softmax(scores, 1)
         return self.head((weights * x).sum(1)), weights.squeeze(-1)
 
