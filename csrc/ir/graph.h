@@ -10,7 +10,8 @@
  *
  * Fences divide a segment. A value may be computed twice, so that it needs no memory in between;
  * the second computation stands behind a higher fence, and so does all that reads it. Nodes behind
- * different fences never become one kernel, which would need both copies at the same time.
+ * different fences never become one kernel and never run side by side, which would need both copies
+ * at the same time. A loss that is computed chunk by chunk has a fence before each of them.
  *
  * A call that fails leaves the graph as it was. Ids stay valid; pointers into `values` and `nodes`
  * do not outlive the next call that adds.

@@ -179,6 +179,7 @@ HL_INFER(slice);
 HL_INFER(slice_grad);
 HL_INFER(slice_add);
 HL_INFER(split);
+HL_INFER(surrogate);
 HL_INFER(pad);
 HL_INFER(pad_grad);
 HL_INFER(flip);
@@ -188,7 +189,9 @@ HL_VJP(expand);
 HL_VJP(concat);
 HL_VJP(slice);
 HL_VJP(split);
+HL_VJP(surrogate);
 HL_LOWER(split);
+HL_LOWER(surrogate);
 HL_VJP(pad);
 HL_VJP(flip);
 

@@ -38,6 +38,29 @@ hl_status hl_infer_same(const hl_graph *graph, hl_node *node, hl_type *out_types
     return HL_OK;
 }
 
+hl_status hl_infer_surrogate(const hl_graph *graph, hl_node *node, hl_type *out_types)
+{
+    const hl_type *value = hl_node_in_type(graph, node, 0);
+    HL_TRY(hl_check_float(value, "the value"));
+    out_types[0] = *value;
+    return hl_check_type(hl_node_in_type(graph, node, 1), value, "the surrogate");
+}
+
+hl_status hl_vjp_surrogate(hl_graph *graph, hl_node_id id, const hl_id *dout, const bool *need,
+                           hl_id *din)
+{
+    (void)graph, (void)id;
+    if (need[1]) din[1] = dout[0];
+    return HL_OK;
+}
+
+/* Behind autodiff nothing but the value is left of it. */
+hl_status hl_lower_surrogate(hl_graph *graph, hl_node_id id, hl_id *out_values)
+{
+    out_values[0] = graph->nodes[id].in[0];
+    return HL_OK;
+}
+
 hl_status hl_infer_reshape(const hl_graph *graph, hl_node *node, hl_type *out_types)
 {
     hl_ints *dims = &node->attrs.shape.shape;

@@ -1,5 +1,6 @@
 #include "passes/rewrite.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -168,6 +169,42 @@ static hl_status place_node(sort_state *s, hl_node_id root)
     return HL_OK;
 }
 
+/* A node and its place in the order so far. */
+typedef struct fenced_node {
+    hl_segment segment;
+    int32_t fence, place;
+    hl_node_id node;
+} fenced_node;
+
+static int compare_fenced(const void *a, const void *b)
+{
+    const fenced_node *x = a, *y = b;
+    if (x->segment != y->segment) return x->segment < y->segment ? -1 : 1;
+    if (x->fence != y->fence) return x->fence < y->fence ? -1 : 1;
+    return (x->place > y->place) - (x->place < y->place);
+}
+
+/* What stands behind a fence comes after all before it, wherever it was added: a sum that a pass
+ * made anew would keep its operands until the end. No operand stands behind a later fence. */
+static hl_status order_fences(sort_state *s)
+{
+    const hl_graph *graph = s->graph;
+    fenced_node *list;
+    int32_t most = 0;
+    for (int64_t i = 0; i < s->n_order; i++)
+        if (graph->nodes[s->order[i]].fence > most) most = graph->nodes[s->order[i]].fence;
+    if (!most) return HL_OK;
+    HL_TRY(hl_alloc((size_t)s->n_order * sizeof *list, (void **)&list));
+    for (int64_t i = 0; i < s->n_order; i++) {
+        const hl_node *node = &graph->nodes[s->order[i]];
+        list[i] = (fenced_node){node->segment, node->fence, (int32_t)i, s->order[i]};
+    }
+    qsort(list, (size_t)s->n_order, sizeof *list, compare_fenced);
+    for (int64_t i = 0; i < s->n_order; i++) s->order[i] = list[i].node;
+    hl_free(list);
+    return HL_OK;
+}
+
 hl_id hl_rewrite_narrow(const hl_graph *graph, hl_id value)
 {
     hl_node_id maker = hl_graph_producer(graph, value);
@@ -192,6 +229,7 @@ hl_status hl_rewrite_sort(hl_graph *graph)
         for (int64_t i = 0; i < n; i++)
             if (s.mark[i] == 1 && graph->nodes[i].segment == (hl_segment)segment)
                 HL_GOTO(place_node(&s, (hl_node_id)i));
+    HL_GOTO(order_fences(&s));
     HL_GOTO(hl_graph_reorder(graph, s.order, s.n_order));
 cleanup:
     hl_free(memory);

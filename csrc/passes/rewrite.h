@@ -39,8 +39,8 @@ hl_id hl_rewrite_narrow(const hl_graph *graph, hl_id value);
 /* Reads a floating number, in double precision where its double is known; false: it is none. */
 bool hl_rewrite_number(const hl_graph *graph, hl_id value, double *out_number);
 
-/* Drops nodes that nothing needs and restores the order: segments in turn, operands first,
- * otherwise as before. */
+/* Drops nodes that nothing needs and restores the order: segments in turn, in each fences
+ * in turn, operands first, otherwise as before. */
 hl_status hl_rewrite_sort(hl_graph *graph);
 
 #endif

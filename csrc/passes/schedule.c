@@ -6,7 +6,9 @@
  * chain, and it works on rows that fit; it opens a chain of its own in the region when it reads
  * nothing from the region. So the gradient of a weight, which needs all rows, runs beside the next
  * chain instead of before it. A guarded update waits, a barrier away, for every reader of what it
- * overwrites. Rejected: levels by depth (breaks chains), and a task graph with a counter per block
+ * overwrites. A region has nodes behind one fence: what a fence keeps apart, so that one of them is
+ * over and its memory free before the other begins, is not run side by side.
+ * Rejected: levels by depth (breaks chains), and a task graph with a counter per block
  * (its bookkeeping costs more than the barriers it saves at these sizes).
  *
  * Side stream. The gradients of activations are a chain, each the operand of the next; a weight
@@ -59,6 +61,7 @@ typedef struct sched_state {
     hl_node_id *ready_side;                /* in order: those that are ready, */
     int32_t n_ready_side, n_placed_side;   /* of which so many were placed */
     hl_node_id last;                       /* that was placed; HL_NONE */
+    int32_t fence;                         /* of all nodes of the open region */
     hl_node_id *open_before, *open_behind; /* by node: nodes that are not placed, as a ring through
                                               n_nodes */
 } sched_state;
@@ -412,7 +415,7 @@ static hl_node_id pick_node(sched_state *s, hl_segment segment, int32_t region, 
         if (s->n_waits[i]) continue;
         if (first == HL_NONE || rank_node(s, i) < rank_node(s, first)) first = i;
         if (region == HL_NONE && !s->goes_last[first]) break;
-        if (region == HL_NONE) continue;
+        if (region == HL_NONE || s->graph->nodes[i].fence != s->fence) continue;
         int32_t chain = find_chain(s, i, region);
         if (chain >= 0 && !rows_fit(s, chain, &s->out->tasks[s->out->task_of_node[i]].req))
             chain = JOIN_NO;
@@ -436,6 +439,7 @@ static void build_segment(sched_state *s, hl_segment segment)
         if (chain == JOIN_NO) {
             region = s->out->n_regions++;
             s->out->regions[region] = (hl_region){.awaits = HL_NONE};
+            s->fence = s->graph->nodes[id].fence;
             chain = JOIN_NEW;
             cost = 0;
         }

@@ -51,6 +51,16 @@ static hl_status launch_view(const hl_kernel_state *state, void *const *args,
     return HL_OK;
 }
 
+static hl_status launch_surrogate(const hl_kernel_state *state, void *const *args,
+                                  const hl_launch *launch, hl_stream *stream)
+{
+    (void)launch, (void)stream;
+    const hl_ref_call *call = state->impl;
+    size_t bytes = (size_t)hl_shape_numel(&call->out[0].shape) * element_bytes(&call->out[0]);
+    if (bytes > 0) memcpy(args[2], args[0], bytes);
+    return HL_OK;
+}
+
 static hl_status launch_permute(const hl_kernel_state *state, void *const *args,
                                 const hl_launch *launch, hl_stream *stream)
 {
@@ -250,6 +260,7 @@ static hl_status launch_pad_grad(const hl_kernel_state *state, void *const *args
 static const hl_kernel kernels[] = {
     HL_REF_KERNEL(RESHAPE, "reshape", hl_ref_query_any, launch_view),
     HL_REF_KERNEL(DETACH, "detach", hl_ref_query_any, launch_view),
+    HL_REF_KERNEL(SURROGATE, "surrogate", hl_ref_query_any, launch_surrogate),
     HL_REF_KERNEL(PERMUTE, "permute", hl_ref_query_any, launch_permute),
     HL_REF_KERNEL(EXPAND, "expand", hl_ref_query_any, launch_expand),
     HL_REF_KERNEL(CONCAT, "concat", hl_ref_query_any, launch_concat),

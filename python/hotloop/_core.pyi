@@ -103,6 +103,8 @@ class Graph:
     def outputs(self) -> list[int]:
         """The values marked as outputs, in order."""
     def scope(self, name: str | None, /) -> None: ...
+    def fence(self) -> None:
+        """Nodes added from now on never run side by side with those before."""
     def segment(self, name: str, /) -> None:
         """Of nodes added from now on: "begin", "micro" or "apply"."""
     def shape(self, value: int, /) -> tuple[int, ...]: ...

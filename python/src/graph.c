@@ -407,6 +407,13 @@ static PyObject *set_scope(PyObject *self, PyObject *object)
     return hl_py_none_or_raise(state, hl_graph_scope(graph_of(self), scope));
 }
 
+static PyObject *raise_fence(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    graph_of(self)->fence++;
+    return Py_NewRef(Py_None);
+}
+
 static PyObject *set_segment(PyObject *self, PyObject *object)
 {
     hl_py_state *state = hl_py_state_of(self);
@@ -524,6 +531,9 @@ static PyMethodDef methods[] = {
      "outputs($self, /)\n--\n\nThe values marked as outputs, in order."},
     {"scope", set_scope, METH_O,
      "scope($self, name, /)\n--\n\nModule path of nodes added from now on."},
+    {"fence", raise_fence, METH_NOARGS,
+     "fence($self, /)\n--\n\nNodes added from now on never run side by side with those before, "
+     "and are no part of their kernels."},
     {"segment", set_segment, METH_O,
      "segment($self, name, /)\n--\n\nOf nodes added from now on: \"begin\", \"micro\" or "
      "\"apply\"."},

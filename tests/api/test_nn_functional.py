@@ -1,11 +1,13 @@
 """nn.functional against torch's stored answers, values and gradients; and the parts of losses."""
 
+import itertools
+
 import numpy as np
 import pytest
 from api import nn_cases
 from api.traced import run, trace
 from hotloop import _core, nn
-from hotloop.errors import ConfigError, ShapeError, TraceError
+from hotloop.errors import ConfigError, DataError, ShapeError, TraceError
 from hotloop.graph.loss_parts import loss_terms
 from hotloop.nn import functional as F
 
@@ -143,12 +145,20 @@ ARGUMENTS = {
     "AvgPool": (2,), "AdaptiveAvgPool": (2,), "AdaptiveMaxPool": (2,), "LPPool": (2, 2),
     "FractionalMaxPool": (2, 2), "PixelShuffle": (2,), "PixelUnshuffle": (2,),
     "ChannelShuffle": (2,), "Unfold": (2,), "Upsample": ((3, 3),), "UpsamplingNearest": (3,),
-    "UpsamplingBilinear": (3,), "RNNCell": (4, 3), "GRUCell": (4, 3),
+    "UpsamplingBilinear": (3,), "RNNCell": (4, 3), "GRUCell": (4, 3), "CrossMapLRN": (3,),
 }  # fmt: skip
 # Containers and layers of two operands or integers, which have tests of their own; Fold takes what
 # Unfold gives.
 OTHERS = {"Module", "Sequential", "Embedding", "Bilinear", "CosineSimilarity", "PairwiseDistance"}
-OTHERS |= {"ModuleList", "ModuleDict", "ParameterList", "ParameterDict", "Fold"}
+OTHERS |= {
+    "Container",
+    "NLLLoss2d",
+    "ModuleList",
+    "ModuleDict",
+    "ParameterList",
+    "ParameterDict",
+    "Fold",
+}
 OTHERS |= {"MaxUnpool1d", "MaxUnpool2d", "MaxUnpool3d", "LSTMCell", "RNNCellBase"}
 OTHERS |= {"RNN", "LSTM", "GRU", "RNNBase"}
 OTHERS |= {"AdaptiveLogSoftmaxWithLoss", "MultiheadAttention", "Transformer"}
@@ -237,3 +247,76 @@ def test_norms_of_16_bits_give_16_bits(rng, dtype, training):
     got = run(norms, x, w, b, training=training)
     for narrow, wide in zip(got[:3], got[3:]):
         np.testing.assert_array_equal(narrow, wide)
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("celu", (0.5,)), ("elu", (0.5,)), ("hardtanh", (-0.5, 0.25)), ("leaky_relu", (0.2,)),
+        ("relu", ()), ("rrelu", (0.1, 0.3)), ("selu", ()), ("threshold", (0.25, 2.0)),
+    ],
+)  # fmt: skip
+def test_in_place(rng, name, given):
+    """In forward the function's result; an array is changed; who uses the argument is told."""
+    x = rng.standard_normal((4, 3)).astype(np.float32)
+    function, in_place = getattr(F, name), getattr(F, f"{name}_")
+    want = function(x, *given)
+    (value,) = run(lambda x: in_place(x, *given) + 0.0, x)
+    np.testing.assert_array_equal(value, want)
+    array = x.copy()
+    assert in_place(array, *given) is array
+    np.testing.assert_array_equal(array, want)
+    with pytest.raises(TraceError, match=rf"x = F\.{name}_\(x\)"):
+        run(lambda x: (in_place(x, *given), x + 1.0)[1], x)
+    for wrong in ([1.0, -1.0], np.arange(3), nn.Linear(3, 3).weight.numpy()):
+        with pytest.raises(ConfigError, match="to write to"):
+            in_place(wrong, *given)
+
+
+A, B = (5, 4), (4, 6)
+GROUPED = {
+    "both": ((3, *A), (3, *B), None),
+    "rows": ((9, 4), (3, *B), (2, 2, 7)),
+    "columns": ((3, *A), (4, 8), (3, 4, 8)),
+    "inner": (A, B, (1, 3, 3)),
+}
+
+
+@pytest.mark.parametrize("name", GROUPED)
+def test_grouped_mm(rng, name):
+    """By slices; offsets of a step give what offsets that are known do."""
+    a, b, offs = GROUPED[name]
+    x, y = (rng.standard_normal(shape).astype(np.float32) for shape in (a, b))
+    if offs is None:
+        np.testing.assert_allclose(F.grouped_mm(x, y), x @ y, rtol=1e-5, atol=1e-6)
+        return
+    spans = list(itertools.pairwise((0, *offs)))
+    if name == "rows":
+        parts = [x[i:j] @ y[g] for g, (i, j) in enumerate(spans)]
+        want = np.concatenate([*parts, np.zeros((9 - offs[-1], 6))])
+    elif name == "columns":
+        want = np.concatenate([x[g] @ y[:, i:j] for g, (i, j) in enumerate(spans)], 1)
+    else:
+        want = np.stack([x[:, i:j] @ y[i:j] for i, j in spans])
+    ends = np.array(offs, np.int32)
+    known = F.grouped_mm(x, y, offs=ends, bias=np.float32(1.0))
+    (traced,) = run(lambda x, y, o: F.grouped_mm(x, y, offs=o, bias=1.0), x, y, ends)
+    np.testing.assert_allclose(known, want + 1.0, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(traced, want + 1.0, rtol=1e-5, atol=1e-6)
+    assert F.grouped_mm(x, y, offs=ends, out_dtype="float16").dtype == np.float16
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda a, b: F.grouped_mm(a, b), ConfigError, "offs go with"),
+        (lambda a, b: F.grouped_mm(a, b.T, offs=[1]), ShapeError, "must be"),
+        (lambda a, b: F.grouped_mm(a, b, offs=[3, 1]), DataError, "must rise"),
+        (lambda a, b: F.grouped_mm(a, b, offs=[3, 5]), DataError, "at most 4"),
+        (lambda a, b: F.grouped_mm(a, b, offs=[[1]]), ShapeError, "offs must have shape"),
+        (lambda a, b: F.grouped_mm(a, b, offs=[0.5]), ConfigError, "must be integers"),
+    ],
+)
+def test_wrong_groups(call, error, words):
+    with pytest.raises(error, match=words):
+        call(np.ones((5, 4), np.float32), np.ones((4, 6), np.float32))

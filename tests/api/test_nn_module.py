@@ -356,7 +356,7 @@ def test_containers():
         (lambda net: nn.Dropout(1.5), ConfigError, "[0, 1]"),
         (lambda net: nn.CrossEntropyLoss(reduction="man"), ConfigError, "reduction"),
         (lambda net: nn.MSELoss(True), ConfigError, "size_average"),
-        (lambda net: nn.Embedding(3, 2, max_norm=1.0), ConfigError, "max_norm"),
+        (lambda net: nn.Embedding(3, 2, max_norm=np.inf), ConfigError, "max_norm"),
         (lambda net: net.get_submodule("boby"), AttributeError, "did you mean 'body'"),
     ],
 )

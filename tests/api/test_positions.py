@@ -175,13 +175,63 @@ def test_weighted_bags() -> None:
     np.testing.assert_allclose(made, want, rtol=1e-6)
 
 
+class Tied(nn.Module):
+    """A language model of one layer, whose table is that of its head."""
+
+    def __init__(self, max_norm: float | None = 1.0) -> None:
+        super().__init__()
+        self.table = nn.Embedding(20, 8, max_norm=max_norm)
+
+    def forward(self, ids: Any) -> Any:
+        return self.table(ids.long()).mean(1) @ self.table.weight.T
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "16-mixed", "64-true"])
+def test_max_norm_of_a_tied_table(precision: str, tmp_path: Any) -> None:
+    """Every row that was looked up begins an optimizer step no longer than 1; files have them."""
+    rng = np.random.default_rng(0)
+    ids, y = rng.integers(0, 15, (64, 4)), rng.integers(0, 20, 64)
+    model = Tied()
+    start = model.table.weight.numpy().copy()
+    assert (np.linalg.norm(start, axis=1) > 1.5).all()
+    result = hl.train(
+        model, (ids, y), max_steps=6, optimizer="sgd", lr=1e-3, weight_decay=0.0, seed=0,
+        precision=precision, accelerator="cpu", enable_progress_bar=False,
+    )  # fmt: skip
+    table = model.table.weight.numpy()
+    assert (np.linalg.norm(table[:15], axis=1) < 1.01).all()
+    assert (np.linalg.norm(table[15:], axis=1) > 1.4).all()
+    result.save(tmp_path / "net.safetensors")
+    want = model(ids)
+    np.testing.assert_array_equal(hl.load(tmp_path / "net.safetensors")(ids), want)
+    short = table / np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1.0)
+    short[15:] = table[15:]
+    np.testing.assert_allclose(want, short[ids].mean(1) @ short.T, rtol=1e-4, atol=1e-5)
+
+
+def test_max_norm_while_steps_are_held_back() -> None:
+    """A step whose loss is not finite changes no row, as it moves no running statistic."""
+    model = Tied()
+    start = model.table.weight.numpy().copy()
+
+    def loss(output: Any, y: Any) -> Any:
+        return (output / 0.0).mean() + y.float().mean()
+
+    with pytest.warns(hl.errors.NotFiniteWarning):
+        hl.train(
+            model, (np.zeros((8, 2), int), np.zeros(8, int)), loss=loss, max_steps=2, metrics=[],
+            accelerator="cpu", enable_progress_bar=False,
+        )  # fmt: skip
+    np.testing.assert_array_equal(model.table.weight.numpy(), start)
+
+
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
         (lambda t: F.embedding_bag([[0]], t, [0]), hl.ConfigError, "offsets go with an input"),
         (lambda t: F.embedding_bag([0], t), hl.ConfigError, "offsets go with an input of one dim"),
         (lambda t: F.embedding_bag([[0]], t, mode="min"), hl.ConfigError, "mode must be"),
-        (lambda t: F.embedding_bag([[0]], t, max_norm=1.0), hl.ConfigError, "max_norm must be"),
+        (lambda t: F.embedding_bag([[0]], t, max_norm="1"), hl.ConfigError, "max_norm must be"),
         (lambda t: F.embedding_bag([[0]], t, sparse=True), hl.ConfigError, "sparse must be False"),
         (lambda t: F.embedding_bag([0, 1], t, [1, 2]), hl.DataError, "rise from 0"),
         (lambda t: F.embedding_bag([0, 1], t, [0, 3]), hl.DataError, "rise from 0 to at most 2"),
@@ -197,7 +247,8 @@ def test_weighted_bags() -> None:
             lambda t: F.embedding_bag([[0]], t, mode="sum", per_sample_weights=[1.0]),
             hl.ShapeError, "must have the input's shape",
         ),
-        (lambda t: nn.Embedding(3, 2, max_norm=1.0), hl.ConfigError, "max_norm must be None"),
+        (lambda t: nn.Embedding(3, 2, sparse=True), hl.ConfigError, "sparse must be False"),
+        (lambda t: nn.Embedding(3, 2, norm_type=np.nan), hl.ConfigError, "norm_type must not be"),
         (lambda t: nn.EmbeddingBag(3, 2, mode="min"), hl.ConfigError, "mode must be 'mean'"),
         (lambda t: nn.EmbeddingBag(3, 2, padding_idx=3), hl.ConfigError, "padding_idx must lie"),
     ],

@@ -66,6 +66,7 @@ static const op_node cases[] = {
     {HL_OP_MAX, 1, {A(2, 3, 2, 4)}, {.reduce = {.axes = {2, {1, 3}}}}},
     {HL_OP_CUMSUM, 1, {A(2, 3, 4)}, {.scan = {.axis = 1}}},
     {HL_OP_DETACH, 1, {A(2, 3, 4)}, NO_ATTRS},
+    {HL_OP_SURROGATE, 2, {A(2, 3), A(2, 3)}, NO_ATTRS},
     {HL_OP_SLICE, 1, {A(2, 3, 7)}, {.slice = {.axis = 2, .start = 1, .stop = 6, .step = 2}}},
     {HL_OP_SLICE_ADD,
      2,

@@ -115,6 +115,26 @@ def test_padding_is_not_seen() -> None:
         np.testing.assert_allclose(got[i : i + 1], alone, atol=2e-5)
 
 
+@pytest.mark.parametrize("name", ["lstm_classifier", "gru_classifier", "transformer_classifier"])
+def test_pooling(name: str) -> None:
+    """The last row alone decides what the last row's head sees; other words are refused."""
+    make = getattr(models, name)
+    with pytest.raises(hl.ConfigError, match=f"{name}: pooling must be '.*' or 'last', got 'max'"):
+        make(5, 3, pooling="max")
+    model = make(5, 3, pooling="last")
+    x = rows(name, 4, 5)
+    assert np.shape(model(x)) == (4, 3)
+    if name != "transformer_classifier":
+        lengths = np.array([3, 20, 1, 12])
+        padded = np.where(np.arange(20)[:, None] < lengths[:, None, None], x, 9.0)
+        got = np.asarray(model(padded.astype(np.float32), lengths))
+        for i, n in enumerate(lengths):
+            np.testing.assert_allclose(got[i : i + 1], model(x[i : i + 1, :n]), atol=1e-5)
+    if name == "transformer_classifier":
+        with pytest.raises(hl.ConfigError, match="padding_mask goes with pooling='mean'"):
+            model(rows(name, 4, 5), np.zeros((4, 20), bool))
+
+
 def test_padding_trains_to_the_same_loss() -> None:
     lengths = np.arange(64) % 11 + 2
     x = rows("transformer_classifier", 64, 5, length=12)

@@ -3,6 +3,7 @@
 from mutants import (
     attention,
     bindings,
+    chunks,
     core,
     data,
     docs,
@@ -30,6 +31,7 @@ MUTANTS = [
     *sequences.MUTANTS,
     *lengths.MUTANTS,
     *attention.MUTANTS,
+    *chunks.MUTANTS,
     *solving.MUTANTS,
     *sorting.MUTANTS,
     *pictures.MUTANTS,

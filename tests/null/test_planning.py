@@ -484,3 +484,28 @@ def test_wrong_inputs_of_a_plan() -> None:
             made.input(index, array)
     made.input(0, np.zeros((2, 3), np.float32))
     assert made.run(1, 1e9) == ("done", 1)
+
+
+@pytest.mark.parametrize("fence", [False, True])
+def test_a_fence_keeps_regions_apart(fence: bool) -> None:
+    """Chunks that read nothing of each other run side by side, or each when the one before is over.
+
+    Their sums are made as soon as they can be, so that a chunk's values are gone before the next.
+    """
+    graph = _core.Graph()
+    x = graph.input("x", "float32", (4096, 64))
+    total = graph.number("float32", 0.0)
+    for i in range(4):
+        if fence:
+            graph.fence()
+        (part,) = graph.add("slice", [x], axis=0, start=1024 * i, stop=1024 * (i + 1), step=1)
+        (wide,) = graph.add("matmul", [part, part], trans_a=False, trans_b=True)
+        (peak,) = graph.add("softmax", [wide])
+        (back,) = graph.add("matmul", [peak, part], trans_a=False, trans_b=False)
+        (loss,) = graph.add("sum", [back], axes=(0, 1), keepdim=False)
+        (total,) = graph.add("add", [total, loss])
+    graph.output(total)
+    graph.verify()
+    plan = _core.Plan(_core.Session(_core.Device("cpu")), graph)
+    chunk = 1024 * 1024 * 4
+    assert (plan.info()["arena_bytes"] < 3 * chunk) == fence

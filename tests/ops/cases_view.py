@@ -42,6 +42,16 @@ def view_cases():
     )
     yield Case("detach", "grid", (normal(3, 5),), lambda x: x)
     yield Case("detach", "int64", (ints(0, 9, 7),), lambda x: x)
+    yield Case("surrogate", "grid", (normal(3, 5), normal(3, 5)), lambda x, y: x, exact)
+    yield Case(
+        "surrogate",
+        "of itself",
+        (normal(3, 5),),
+        lambda x: x,
+        exact,
+        grad=(0,),
+        build=lambda graph, ids: graph.add("surrogate", [ids[0], ids[0]]),
+    )
     for shape, dims in (
         ((3, 5), (1, 0)),
         ((2, 3, 4), (2, 0, 1)),

@@ -52,8 +52,11 @@ class GatedMLP(tnn.Module):
 
 
 class Transformer(tnn.Module):
-    def __init__(self, d: int = 128, heads: int = 8, layers: int = 3, wide: int = 512) -> None:
+    def __init__(
+        self, d: int = 128, heads: int = 8, layers: int = 3, wide: int = 512, last: bool = False
+    ) -> None:
         super().__init__()
+        self.last = last
         self.embedding = tnn.Sequential(tnn.Linear(29, d), tnn.LayerNorm(d), tnn.Dropout(0.0))
         layer = tnn.TransformerEncoderLayer(
             d, heads, wide, 0.0, "gelu", batch_first=True, norm_first=True
@@ -73,7 +76,8 @@ class Transformer(tnn.Module):
         table = torch.zeros(x.shape[1:], dtype=x.dtype)
         table[:, 0::2] = torch.sin(place / rate)
         table[:, 1::2] = torch.cos(place / rate)
-        return self.head(self.encoder(x + table).mean(1))
+        x = self.encoder(x + table)
+        return self.head(x[:, -1] if self.last else x.mean(1))
 
 
 class Block(tnn.Module):
@@ -107,16 +111,19 @@ class TCN(tnn.Module):
 
 class Recurrent(tnn.Module):
     def __init__(
-        self, kind: Any, n: int = 128, layers: int = 2, bidirectional: bool = True
-    ) -> None:
+        self, kind: Any, n: int = 128, layers: int = 2, bidirectional: bool = True,
+        last: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__()
+        self.last = last
         wide = 2 * n if bidirectional else n
         self.input_norm = tnn.LayerNorm(29)
         self.rnn = kind(29, n, layers, batch_first=True, bidirectional=bidirectional)
         self.output_norm = tnn.LayerNorm(wide)
-        self.attention = tnn.Sequential(
-            tnn.Linear(wide, n), tnn.Tanh(), tnn.Dropout(0.0), tnn.Linear(n, 1)
-        )
+        if not last:
+            self.attention = tnn.Sequential(
+                tnn.Linear(wide, n), tnn.Tanh(), tnn.Dropout(0.0), tnn.Linear(n, 1)
+            )
         self.head = tnn.Sequential(
             tnn.LayerNorm(wide), tnn.Dropout(0.0), tnn.Linear(wide, n), tnn.ReLU(),
             tnn.LayerNorm(n), tnn.Dropout(0.0), tnn.Linear(n, 3),
@@ -124,6 +131,8 @@ class Recurrent(tnn.Module):
 
     def forward(self, x: Any) -> Any:
         h = self.output_norm(self.rnn(self.input_norm(x))[0])
+        if self.last:
+            return self.head(h[:, -1])
         weights = torch.softmax(self.attention(h)[..., 0], -1)
         return self.head(torch.einsum("nt,ntc->nc", weights, h)), weights
 
@@ -145,6 +154,20 @@ CASES = {
     "transformer_classifier, narrow": (
         lambda: models.transformer_classifier(29, 3, 24, 2, 1, 40, input_dropout=0.0, **OFF),
         lambda: Transformer(24, 2, 1, 40), (7, 29),
+    ),
+    "transformer_classifier, last row": (
+        lambda: models.transformer_classifier(
+            29, 3, 24, 2, 1, 40, input_dropout=0.0, pooling="last", **OFF
+        ),
+        lambda: Transformer(24, 2, 1, 40, last=True), (7, 29),
+    ),
+    "lstm_classifier, last row": (
+        lambda: models.lstm_classifier(29, 3, 16, 1, False, pooling="last", **OFF),
+        lambda: Recurrent(tnn.LSTM, 16, 1, False, True), (5, 29),
+    ),
+    "gru_classifier, last row": (
+        lambda: models.gru_classifier(29, 3, 16, pooling="last", **OFF),
+        lambda: Recurrent(tnn.GRU, 16, last=True), (5, 29),
     ),
     "tcn": (lambda: models.tcn(29, 3, **OFF), lambda: TCN(29, 64, 64, 64, 64), (20, 29)),
     "tcn, others": (

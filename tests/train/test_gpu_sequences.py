@@ -89,3 +89,45 @@ def test_recurrences() -> None:
         config = quiet(max_epochs=EPOCHS, accelerator=accelerator, **SGD)
         found.append(Outcome(Recurrent(), data, config))
     check_close(found[1], found[0])
+
+
+class ChangesItsTable(nn.Module):
+    """A table that forward changes, which is the head's too, and a loss in chunks of rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(30, 16, max_norm=1.0)
+        self.wide = nn.Linear(16, 64)
+        self.narrow = nn.Linear(64, 16)
+        options = nn.LinearCrossEntropyOptions(batch_chunk_size=6)
+        self.head = nn.LinearCrossEntropyLoss(16, 40, bias=True, options=options)
+
+    def forward(self, ids):
+        x = self.table(ids.long()).mean(1)
+        x = self.narrow(self.wide(x).relu())
+        return x + x @ self.table.weight[:16]
+
+    def training_step(self, batch):
+        return self.head(self(batch["x"]), batch["y"])
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_a_table_that_forward_changes(precision: str) -> None:
+    """No copy of the weights in 16 bits may be older than the table."""
+    rng = np.random.default_rng(0)
+    ids, y = rng.integers(0, 25, (48, 3)), rng.integers(0, 40, 48)
+    found = []
+    for accelerator in ("cpu", "gpu"):
+        data = hl.DataModule.from_arrays(ids, y, batch_size=16, val=0)
+        model = ChangesItsTable()
+        fields = {"max_epochs": EPOCHS, "accelerator": accelerator, "metrics": []}
+        config = quiet(**(SGD | fields | {"precision": precision}))
+        history = hl.train(model, data, config).history["loss"]
+        found.append((history, model.state_dict()))
+    near = 1e-5 if precision == "32-true" else 2**-6
+    np.testing.assert_allclose(found[1][0], found[0][0], rtol=near)
+    for name, value in found[0][1].items():
+        np.testing.assert_allclose(found[1][1][name], value, rtol=near, atol=near)
+    lengths = np.linalg.norm(found[1][1]["table.weight"], axis=1)
+    assert (lengths[:25] < 1.2).all()
+    assert (lengths[25:] > 1.2).any()

@@ -36,14 +36,14 @@ def show(text: str) -> None:
     print(text, file=stream(), flush=True)
 
 
-def warn(text: str, category: type[HotloopWarning]) -> None:
+def warn(text: str, category: type[HotloopWarning] | type[FutureWarning]) -> None:
     """Warns at the line of the user's program that called hotloop.
 
     Parameters
     ----------
     text : str
     category : type
-        By which the user can filter it.
+        By which the user can filter it; FutureWarning is torch's of what it deprecates.
     """
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):

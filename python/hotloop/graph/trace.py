@@ -160,6 +160,7 @@ class Trace:
         self._scope: list[str] = []
         self._watched: dict[int, list[Any]] = {}
         self._batch: set[int] = set()
+        self._shaped: list[Any] = []
         self._detached = 0
         self._tokens: list[Any] = []
         self._contents: list[tuple[str, int, object]] = []
@@ -236,9 +237,12 @@ class Trace:
 
     def leaf(self, owner: Any) -> Tensor:
         """The tensor of a parameter or buffer: its leaf, or what forward assigned to it."""
+        assigned = self._assigned.get(id(owner))
+        return self.own_leaf(owner) if assigned is None else assigned
+
+    def own_leaf(self, owner: Any) -> Tensor:
+        """The leaf of a parameter or buffer, whatever forward assigned to it."""
         key = id(owner)
-        if key in self._assigned:
-            return self._assigned[key]
         if key not in self._leaves:
             if self._leaf_for is None:
                 raise TraceError(
@@ -253,6 +257,14 @@ class Trace:
         """Each used parameter and buffer with its leaf's id, in the order of first use."""
         return [(self._owners[key], leaf) for key, leaf in self._leaves.items()]
 
+    def note_shaped(self, owner: Any) -> None:
+        """Notes a parameter or buffer that was given its shape in this forward."""
+        self._shaped.append(owner)
+
+    def has_shaped(self, owner: Any) -> bool:
+        """Whether :meth:`note_shaped` was told so: it may still get its initial value."""
+        return any(one is owner for one in self._shaped)
+
     def assign(self, owner: Any, value: Tensor) -> None:
         """Makes ``value`` what the owner holds after this step and what forward reads from here."""
         if value.shape != tuple(owner.shape):
@@ -260,7 +272,7 @@ class Trace:
                 f"{owner.qualified_name}.assign: the value's shape must be {tuple(owner.shape)}, "
                 f"got {value.shape}"
             )
-        self.leaf(owner)  # a commit needs the leaf even when forward only writes
+        self.own_leaf(owner)  # a commit needs the leaf even when forward only writes
         self._assigned[id(owner)] = value.to(owner.dtype)
 
     def drop_assigned(self) -> None:

@@ -7,7 +7,8 @@ with the methods for type checkers and editors.
 It has a shape and a dtype and no numbers: those exist when the plan runs. What needs numbers
 (``if x > 0``, ``float(x)``, ``x.numpy()``) raises a TraceError that says what to use instead.
 Methods whose name ends in ``_`` change values in place in torch; here a value never changes, and
-they name their twin that returns a new one.
+they name their twin that returns a new one. Functions of that kind return it themselves, and give
+up their argument.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ class Value:
     """A value of a trace's graph: its number there, shape and dtype."""
 
     _parts: Parts | None = None
+    _gone: str = ""  # why it cannot be used any more
 
     def __init__(self, trace: Trace, value: int) -> None:
         self._trace = trace
@@ -79,7 +81,24 @@ class Value:
                 "another call; a tensor has no value to keep: use a buffer (register_buffer) and "
                 "self.buffer.assign(value)"
             )
+        if self._gone:
+            raise TraceError(self._gone)
         return self._id
+
+    def give_up(self, what: str, instead: str) -> None:
+        """Lets nobody use it any more: in torch it would now have another value.
+
+        Parameters
+        ----------
+        what : str
+            What would have changed it.
+        instead : str
+            What to write.
+        """
+        self._gone = (
+            f"{what}: its argument cannot be used afterwards, got a tensor of shape {self.shape} "
+            f"again; its value does not change, so write {instead}"
+        )
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from hotloop import nn
 from hotloop.graph.pointwise import where
+from hotloop.models.transformer import check_pooling
 from hotloop.models.weights import load_weights
 from hotloop.nn import functional as F
 from hotloop.nn.functional.arguments import Count
@@ -19,7 +20,7 @@ __all__ = ["gru_classifier", "lstm_classifier"]
 
 
 class RecurrentClassifier(Module):
-    """A bidirectional recurrence, a mean over time by learned weights, two layers."""
+    """A recurrence, a mean over time by learned weights or its last row, two layers."""
 
     def __init__(
         self,
@@ -31,8 +32,11 @@ class RecurrentClassifier(Module):
         bidirectional: bool,
         dropout: float,
         attention_dropout: float,
+        pooling: str,
     ) -> None:
         super().__init__()
+        check_pooling(f"{make.__name__.lower()}_classifier", pooling, "attention")
+        self.pooling = pooling
         width, narrow = int(hidden_size) * (2 if bidirectional else 1), hidden_size
         self.input_norm = nn.LayerNorm(in_features)
         self.rnn = make(
@@ -44,9 +48,13 @@ class RecurrentClassifier(Module):
             bidirectional=bidirectional,
         )
         self.output_norm = nn.LayerNorm(width)
-        self.attention = nn.Sequential(
-            nn.Linear(width, narrow), nn.Tanh(), nn.Dropout(attention_dropout), nn.Linear(narrow, 1)
-        )
+        if pooling == "attention":
+            self.attention = nn.Sequential(
+                nn.Linear(width, narrow),
+                nn.Tanh(),
+                nn.Dropout(attention_dropout),
+                nn.Linear(narrow, 1),
+            )
         self.head = nn.Sequential(
             nn.LayerNorm(width),
             nn.Dropout(dropout),
@@ -65,9 +73,14 @@ class RecurrentClassifier(Module):
     def forward(self, x: Any, lengths: Any = None) -> Any:
         x, _ = self.rnn(self.input_norm(x), None, lengths)
         x = self.output_norm(x)
+        at = np.arange(x.shape[1])[:, None]
+        if self.pooling == "last":
+            if lengths is None:
+                return self.head(x[:, -1])
+            return self.head(where(lengths[:, None, None] == at + 1, x, 0.0).sum(1))
         scores = self.attention(x)
         if lengths is not None:  # rows behind a sequence's end have no weight
-            inside = lengths[:, None, None] > np.arange(x.shape[1])[:, None]
+            inside = lengths[:, None, None] > at
             scores = where(inside, scores, -np.inf)
         weights = F.softmax(scores, 1)
         return self.head((weights * x).sum(1)), weights.squeeze(-1)
@@ -81,6 +94,7 @@ def lstm_classifier(
     bidirectional: bool = True,
     dropout: float = 0.4,
     attention_dropout: float = 0.2,
+    pooling: str = "attention",
     weights: str | os.PathLike[str] | None = None,
     replace_head: bool = False,
     strip_prefix: str = "",
@@ -99,10 +113,12 @@ def lstm_classifier(
         Between its layers, and in the head.
     attention_dropout : float
         Of the scores' hidden layer.
+    pooling : {"attention", "last"}
+        What the head sees: the outputs' mean by the attention's weights, or the last one.
     weights : path-like, optional
         A local file of such weights, safetensors or of torch.save; else they are drawn.
     replace_head : bool
-        Leaves ``head``, the layers after the attention, new.
+        Leaves ``head``, the layers after the pooling, new.
     strip_prefix : str
         What the names in the file begin with, as ``"module."``.
 
@@ -110,8 +126,8 @@ def lstm_classifier(
     -------
     Module
         ``(N, length, in_features)`` in, and lengths ``(N,)`` where sequences are padded; out logits
-        ``(N, num_classes)`` and the weight of each row ``(N, length)``, whose sum is 1. Losses and
-        metrics take the logits.
+        ``(N, num_classes)`` and the weight of each row ``(N, length)``, whose sum is 1, of which
+        losses and metrics take the logits. With ``pooling="last"`` the logits alone.
 
     Raises
     ------
@@ -128,7 +144,7 @@ def lstm_classifier(
     """
     model = RecurrentClassifier(
         nn.LSTM, in_features, num_classes, hidden_size, num_layers, bidirectional, dropout,
-        attention_dropout,
+        attention_dropout, pooling,
     )  # fmt: skip
     return load_weights(model, weights, "head", replace_head, strip_prefix, "")
 
@@ -141,6 +157,7 @@ def gru_classifier(
     bidirectional: bool = True,
     dropout: float = 0.4,
     attention_dropout: float = 0.2,
+    pooling: str = "attention",
     weights: str | os.PathLike[str] | None = None,
     replace_head: bool = False,
     strip_prefix: str = "",
@@ -155,15 +172,15 @@ def gru_classifier(
         Outputs: logits of so many classes, or values.
     hidden_size, num_layers, bidirectional
         Of :class:`nn.GRU`.
-    dropout, attention_dropout, weights, replace_head, strip_prefix
+    dropout, attention_dropout, pooling, weights, replace_head, strip_prefix
         As for :func:`lstm_classifier`.
 
     Returns
     -------
     Module
         ``(N, length, in_features)`` in, and lengths ``(N,)`` where sequences are padded; out logits
-        ``(N, num_classes)`` and the weight of each row ``(N, length)``, whose sum is 1. Losses and
-        metrics take the logits.
+        ``(N, num_classes)`` and the weight of each row ``(N, length)``, whose sum is 1, of which
+        losses and metrics take the logits. With ``pooling="last"`` the logits alone.
 
     Raises
     ------
@@ -178,6 +195,6 @@ def gru_classifier(
     """
     model = RecurrentClassifier(
         nn.GRU, in_features, num_classes, hidden_size, num_layers, bidirectional, dropout,
-        attention_dropout,
+        attention_dropout, pooling,
     )  # fmt: skip
     return load_weights(model, weights, "head", replace_head, strip_prefix, "")

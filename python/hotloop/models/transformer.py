@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hotloop import nn
+from hotloop.errors import ConfigError
 from hotloop.models.weights import load_weights
 from hotloop.nn.functional.arguments import Count
 from hotloop.nn.module import Module
@@ -24,8 +25,14 @@ def sinusoids(length: int, width: int) -> npt.NDArray[np.float32]:
     return both[:, :width].astype(np.float32)
 
 
+def check_pooling(what: str, pooling: str, default: str) -> None:
+    """Refuses other ways of pooling over time than a model's default and "last"."""
+    if pooling not in (default, "last"):
+        raise ConfigError(f"{what}: pooling must be {default!r} or 'last', got {pooling!r}")
+
+
 class TransformerClassifier(Module):
-    """Embedding of rows, encoder, mean over time, two layers."""
+    """Embedding of rows, encoder, mean over time or the last row, two layers."""
 
     def __init__(
         self,
@@ -37,9 +44,12 @@ class TransformerClassifier(Module):
         dim_feedforward: Count,
         dropout: float,
         input_dropout: float,
+        pooling: str,
     ) -> None:
         super().__init__()
+        check_pooling("transformer_classifier", pooling, "mean")
         self.d_model = d_model
+        self.pooling = pooling
         self.embedding = nn.Sequential(
             nn.Linear(in_features, d_model), nn.LayerNorm(d_model), nn.Dropout(input_dropout)
         )
@@ -68,7 +78,10 @@ class TransformerClassifier(Module):
         x = self.embedding(x)
         x = x + sinusoids(x.shape[-2], x.shape[-1])
         if padding_mask is None:
-            return self.head(self.encoder(x).mean(1))
+            x = self.encoder(x)
+            return self.head(x[:, -1] if self.pooling == "last" else x.mean(1))
+        if self.pooling == "last":
+            raise ConfigError("transformer_classifier: padding_mask goes with pooling='mean'")
         hidden = padding_mask != 0  # bools of a batch are floats
         x = self.encoder(x, src_key_padding_mask=hidden)
         seen = (padding_mask == 0).float()[..., None]
@@ -84,6 +97,7 @@ def transformer_classifier(
     dim_feedforward: int = 512,
     dropout: float = 0.2,
     input_dropout: float = 0.1,
+    pooling: str = "mean",
     weights: str | os.PathLike[str] | None = None,
     replace_head: bool = False,
     strip_prefix: str = "",
@@ -100,10 +114,13 @@ def transformer_classifier(
         Of :class:`nn.TransformerEncoder`; dropout is also that of the head.
     input_dropout : float
         Before positions are added: sines and cosines (Vaswani et al. 2017).
+    pooling : {"mean", "last"}
+        What of the encoder's rows the head sees: their mean over time, or the last one, where that
+        says most of what comes next.
     weights : path-like, optional
         A local file of such weights, safetensors or of torch.save; else they are drawn.
     replace_head : bool
-        Leaves ``head``, the layers after the mean over time, new.
+        Leaves ``head``, the layers after the pooling, new.
     strip_prefix : str
         What the names in the file begin with, as ``"module."``.
 
@@ -112,7 +129,7 @@ def transformer_classifier(
     Module
         ``(N, length, in_features)`` in, ``(N, num_classes)`` out, of any length. ``forward`` takes
         a ``padding_mask`` ``(N, length)`` beside it, true (or not 0) where a row is padding, which
-        is then neither attended to nor part of the mean.
+        is then neither attended to nor part of the mean, with which alone it goes.
 
     Raises
     ------
@@ -128,6 +145,6 @@ def transformer_classifier(
     """
     model = TransformerClassifier(
         in_features, num_classes, d_model, nhead, num_layers, dim_feedforward, dropout,
-        input_dropout,
+        input_dropout, pooling,
     )  # fmt: skip
     return load_weights(model, weights, "head", replace_head, strip_prefix, "")

@@ -29,6 +29,7 @@ from hotloop.nn import (
     sparse,
     special_pool,
     transformer,
+    uninitialized,
     upsampling,
     vocabularies,
 )
@@ -57,6 +58,7 @@ from hotloop.nn.shape import *
 from hotloop.nn.sparse import *
 from hotloop.nn.special_pool import *
 from hotloop.nn.transformer import *
+from hotloop.nn.uninitialized import *
 from hotloop.nn.upsampling import *
 from hotloop.nn.vocabularies import *
 
@@ -86,6 +88,7 @@ if not TYPE_CHECKING:  # type checkers see what is imported, and read no list ma
         *sparse.__all__,
         *special_pool.__all__,
         *transformer.__all__,
+        *uninitialized.__all__,
         *upsampling.__all__,
         *vocabularies.__all__,
     ]

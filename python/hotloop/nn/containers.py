@@ -7,13 +7,38 @@ import operator
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar, overload
 
+from hotloop.base.messages import warn
 from hotloop.errors import ConfigError
 from hotloop.nn.module import Module
 from hotloop.nn.parameter import Parameter
 
-__all__ = ["ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"]
+__all__ = ["Container", "ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"]
 
 S = TypeVar("S", bound="_Indexed")
+
+
+class Container(Module):
+    """A module of named children, deprecated in torch.
+
+    Parameters
+    ----------
+    **kwargs : Module
+        The children by name.
+
+    Notes
+    -----
+    Making one is a FutureWarning: subclass :class:`Module` instead. It has no ``forward``.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        warn(
+            "`nn.Container` is deprecated. All of its functionality is now implemented in "
+            "`nn.Module`. Subclass that instead.",
+            FutureWarning,
+        )
+        super().__init__()
+        for key, value in kwargs.items():
+            self.add_module(key, value)
 
 
 def _place(index: Any, n: int, what: str) -> int:

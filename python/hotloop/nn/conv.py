@@ -13,6 +13,7 @@ from hotloop.nn.functional.windows import Pads, Sizes, per_dim
 from hotloop.nn.module import Module
 from hotloop.nn.parameter import Parameter
 from hotloop.nn.recipes import Uniform
+from hotloop.nn.uninitialized import UninitializedParameter
 
 __all__ = [
     "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d",
@@ -60,13 +61,12 @@ class _Conv(Module):
         self.padding_mode = padding_mode
         self._check(name)
         if is_lazy:
-            self.weight = Parameter.of_recipe(None, Uniform(0.0, 0.0))
-            shape = None
-        else:
-            self.weight = Parameter.of_recipe(self._weight_shape(), self._bound())
-            shape = (self.out_channels,)
-        recipe = Uniform(0.0, 0.0) if is_lazy else self._bound()
-        self.register_parameter("bias", Parameter.of_recipe(shape, recipe) if bias else None)
+            self.weight = UninitializedParameter()
+            self.register_parameter("bias", UninitializedParameter() if bias else None)
+            return
+        self.weight = Parameter.of_recipe(self._weight_shape(), self._bound())
+        one = Parameter.of_recipe((self.out_channels,), self._bound()) if bias else None
+        self.register_parameter("bias", one)
 
     def _check(self, name: str) -> None:
         for what, channels in (("in", self.in_channels), ("out", self.out_channels)):

@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from hotloop.errors import ConfigError, ShapeError
+from hotloop.graph.build import add_node
 from hotloop.nn import functional as F
 from hotloop.nn.functional.arguments import Count, NonNegative, Size
+from hotloop.nn.functional.bands import apply_band
 from hotloop.nn.module import Module
 from hotloop.nn.norm import BatchNorm, ChannelNorm, LazyNorm
 from hotloop.nn.parameter import Buffer, Parameter
 from hotloop.nn.recipes import Constant
 
 __all__ = [
+    "CrossMapLRN2d",
     "FrozenBatchNorm2d", "GroupNorm", "InstanceNorm1d", "InstanceNorm2d",
     "InstanceNorm3d", "LazyBatchNorm1d", "LazyBatchNorm2d", "LazyBatchNorm3d",
     "LazyInstanceNorm1d", "LazyInstanceNorm2d", "LazyInstanceNorm3d", "LocalResponseNorm",
@@ -566,6 +569,71 @@ class LocalResponseNorm(Module):
 
     def forward(self, input: Any) -> Any:
         return F.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
+
+    def extra_repr(self) -> str:
+        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
+
+
+class CrossMapLRN2d(Module):
+    """torch's older form of local response norm, with its sums and its gradient.
+
+    Parameters
+    ----------
+    size : int
+        Channels that are summed.
+    alpha, beta, k : float
+        ``x / (k + alpha / size · sum) ** beta``.
+
+    Notes
+    -----
+    ``(N, C, H, W)`` in, the same out.
+
+    The sum is what torch's adds up, which is no window: with ``h = (size + 1) // 2``, rounded down,
+    that of channel c has x² of the channels from ``c - h + 1`` to ``c + h - 1``, and from channel h
+    on that of channel 0 besides, which torch never takes out again. The gradient is torch's too,
+    which is not that of this sum: x² of channel c counts as part of size sums, the first of them
+    that of channel ``c - size // 2 - 1``, of an even size ``c - size // 2``. For weights of old
+    files; :class:`LocalResponseNorm` has the right sums, and their gradient.
+    """
+
+    def __init__(self, size: Count, alpha: float = 1e-4, beta: float = 0.75, k: float = 1) -> None:
+        super().__init__()
+        self.size = size
+        self.alpha, self.beta, self.k = alpha, beta, k
+
+    def forward(self, input: Any) -> Any:
+        if input.ndim != 4:
+            raise ShapeError(f"input must be (N, C, H, W), got input of shape {input.shape}")
+        x, share = input, self.alpha / self.size
+        sums, gradients = self._bands(x.shape[1])
+        scale = apply_band(x * x, 1, sums) * share + self.k
+        factor = (scale**-self.beta).detach()
+        y = x * factor
+        inside = apply_band(x * x, 1, gradients)
+        # What torch's backward is the gradient of.
+        like = x * factor - (share * self.beta) * (y / scale).detach() * inside
+        return add_node("surrogate", y, like)
+
+    def _bands(self, channels: int) -> tuple[list[dict[int, float]], list[dict[int, float]]]:
+        """By channel: which squares its sum has; and in backward, whose squares it has a share of.
+
+        Both are torch's loops over channels (torch.nn.modules._functions), term by term.
+        """
+        half = int((self.size - 1) / 2 + 1)
+        sums = [dict.fromkeys(range(min(half, channels)), 1.0)]
+        for c in range(1, channels):
+            row = dict(sums[-1])
+            if c < channels - half + 1:
+                row[c + half - 1] = row.get(c + half - 1, 0.0) + 1.0
+            if c > half:
+                row[c - half] = row.get(c - half, 0.0) - 1.0
+            sums.append({at: weight for at, weight in row.items() if weight})
+        first = min(int(self.size - (self.size - 1) / 2), self.size - 1)
+        shared: list[dict[int, float]] = [{} for _ in range(channels)]
+        for c in range(channels):
+            for other in range(max(c - first, 0), min(c - first + self.size, channels)):
+                shared[other][c] = 1.0
+        return sums, shared
 
     def extra_repr(self) -> str:
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"

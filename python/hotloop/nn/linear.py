@@ -11,6 +11,7 @@ from hotloop.nn.functional.arguments import Size
 from hotloop.nn.module import Module
 from hotloop.nn.parameter import Parameter
 from hotloop.nn.recipes import Uniform
+from hotloop.nn.uninitialized import UninitializedParameter
 
 __all__ = ["Bilinear", "LazyLinear", "Linear"]
 
@@ -107,9 +108,9 @@ class LazyLinear(Linear):
         self, out_features: Size, bias: bool = True, device: Any = None, dtype: Any = None
     ) -> None:
         super().__init__(0, out_features, bias)
-        self.weight = Parameter.of_recipe(None, _bound(0))
+        self.weight = UninitializedParameter()
         if bias:
-            self.bias = Parameter.of_recipe(None, _bound(0))
+            self.bias = UninitializedParameter()
 
     def forward(self, input: Any) -> Any:
         if self.weight.is_lazy:

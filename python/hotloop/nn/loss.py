@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from hotloop.base.messages import warn
 from hotloop.nn import functional as F
 from hotloop.nn.functional.arguments import NonNegative, Order, Positive, Power, Probability
 from hotloop.nn.functional.deprecated import with_deprecated
@@ -17,7 +18,7 @@ __all__ = [
     "BCELoss", "BCEWithLogitsLoss", "CTCLoss", "CosineEmbeddingLoss", "CrossEntropyLoss",
     "GaussianNLLLoss", "HingeEmbeddingLoss", "HuberLoss", "KLDivLoss", "L1Loss", "MSELoss",
     "MarginRankingLoss", "MultiLabelMarginLoss", "MultiLabelSoftMarginLoss", "MultiMarginLoss",
-    "NLLLoss", "PoissonNLLLoss", "SmoothL1Loss", "SoftMarginLoss", "TripletMarginLoss",
+    "NLLLoss", "NLLLoss2d", "PoissonNLLLoss", "SmoothL1Loss", "SoftMarginLoss", "TripletMarginLoss",
     "TripletMarginWithDistanceLoss",
 ]  # fmt: skip
 
@@ -225,6 +226,36 @@ class NLLLoss(_WeightedLoss):
             ignore_index=self.ignore_index,
             reduction=self.reduction,
         )
+
+
+@with_deprecated
+class NLLLoss2d(NLLLoss):
+    """:class:`NLLLoss`, whose name this was for images; deprecated in torch.
+
+    Parameters
+    ----------
+    weight : array, optional
+        One per class, ``(C,)``.
+    ignore_index : int
+        Targets of this value count nothing.
+    reduction : {"mean", "sum", "none"}
+        The mean divides by the sum of the targets' weights.
+
+    Notes
+    -----
+    Making one is a FutureWarning.
+    """
+
+    def __init__(
+        self, weight: Any = None, *, ignore_index: int = -100, reduction: str = "mean"
+    ) -> None:
+        warn(
+            "`NLLLoss2d` has been deprecated. Please use `NLLLoss` instead as a drop-in "
+            "replacement and see https://pytorch.org/docs/main/nn.html#torch.nn.NLLLoss for more "
+            "details.",
+            FutureWarning,
+        )
+        super().__init__(weight, ignore_index=ignore_index, reduction=reduction)
 
 
 @with_deprecated

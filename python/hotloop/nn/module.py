@@ -21,12 +21,12 @@ from hotloop.graph import trace as tracing
 from hotloop.graph.symbolic import Tensor
 from hotloop.nn.calling import bind, explain, kind_of, locate
 from hotloop.nn.edits import Registry, next_edit
+from hotloop.nn.extras import Extras
 from hotloop.nn.functional.arguments import Checked
 from hotloop.nn.holders import Holders
 from hotloop.nn.parameter import Buffer, Parameter, Variable
 from hotloop.nn.placement import is_place, reachable
 from hotloop.nn.recipes import Array
-from hotloop.nn.refused import Refused
 from hotloop.nn.state import IncompatibleKeys, load_state, state_of
 
 __all__ = ["Module"]
@@ -34,7 +34,7 @@ __all__ = ["Module"]
 M = TypeVar("M", bound="Module")
 
 
-class Module(Checked, Refused):
+class Module(Checked, Extras):
     """Base class of all layers and models.
 
     A subclass makes its layers in ``__init__`` (after ``super().__init__()``) and says in
@@ -64,6 +64,7 @@ class Module(Checked, Refused):
             *((name, None) for name in ("_training", "_placement", "_fitted")),
         ):
             object.__setattr__(self, name, value)
+        self._call_super_init()
 
     # ---- calling
 

@@ -13,6 +13,7 @@ from hotloop.nn.functional.arguments import NonNegative, Shape, Size
 from hotloop.nn.module import Module
 from hotloop.nn.parameter import Buffer, Parameter
 from hotloop.nn.recipes import Constant
+from hotloop.nn.uninitialized import UninitializedBuffer, UninitializedParameter
 
 __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "LayerNorm", "RMSNorm"]
 
@@ -47,11 +48,15 @@ class ChannelNorm(Module):
         self.affine = affine
         self.track_running_stats = track = track_running_stats
         shape = None if num_features is None else (self.num_features,)
+        kinds: tuple[Any, Any] = Parameter, Buffer
+        if num_features is None:
+            kinds = UninitializedParameter, UninitializedBuffer
         for name, number, has in (("weight", 1.0, affine), ("bias", 0.0, affine and bias)):
-            one = Parameter.of_recipe(shape, Constant(number)) if has else None
+            one = kinds[0].of_recipe(shape, Constant(number)) if has else None
             self.register_parameter(name, one)
         for name, number in (("running_mean", 0.0), ("running_var", 1.0)):
-            self.register_buffer(name, Buffer.of_recipe(shape, Constant(number)) if track else None)
+            one = kinds[1].of_recipe(shape, Constant(number)) if track else None
+            self.register_buffer(name, one)
         self.register_buffer("num_batches_tracked", np.zeros((), np.int64) if track else None)
 
     def _resolve(self, channels: int) -> None:

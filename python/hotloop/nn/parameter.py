@@ -495,11 +495,14 @@ class Variable(Tensor):
 
     def set_recipe(self, recipe: Recipe) -> None:
         """Makes ``recipe`` the initial value; a value that was there is dropped."""
-        if tracing.active() is not None:
+        trace = tracing.active()
+        if trace is None:
+            self.check_free()
+        elif not trace.has_shaped(self):
             raise TraceError(f"{self._title()}: cannot be initialised inside forward")
-        self.check_free()
         self._recipe = recipe
-        self.reset()
+        self._forget()
+        self._is_initial = True
 
     def reset(self) -> None:
         """Back to the initial value; BusyError while its model is being trained."""
@@ -558,6 +561,9 @@ class Variable(Tensor):
         """
         self._dims = shape
         self._recipe = recipe
+        trace = tracing.active()
+        if trace is not None:
+            trace.note_shaped(self)
 
     # ---- copies and files
 

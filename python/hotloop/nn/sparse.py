@@ -10,7 +10,7 @@ from hotloop.errors import ConfigError, ShapeError
 from hotloop.graph.build import lift
 from hotloop.nn import functional as F
 from hotloop.nn.functional.arguments import Order, Size
-from hotloop.nn.functional.embeddings import check_fixed, padding_row
+from hotloop.nn.functional.embeddings import check_dense, padding_row
 from hotloop.nn.module import Module
 from hotloop.nn.parameter import Parameter, to_host
 from hotloop.nn.recipes import Array, Normal
@@ -46,6 +46,11 @@ def _table(what: str, shape: tuple[int, int], padding_idx: int | None, weight: A
     return Parameter.of_recipe(shape, recipe)
 
 
+def _limits(layer: Embedding | EmbeddingBag) -> str:
+    text = "" if layer.max_norm is None else f", max_norm={layer.max_norm}"
+    return text + ("" if layer.norm_type == 2 else f", norm_type={layer.norm_type}")
+
+
 def _given_table(embeddings: Any) -> Array:
     table = to_host(embeddings)
     if table.ndim != 2:
@@ -62,8 +67,14 @@ class Embedding(Module):
         Rows of the table and their length.
     padding_idx : int, optional
         A row that is zero at first and gets no gradient.
-    max_norm, norm_type, sparse
-        Only torch's defaults.
+    max_norm : float, optional
+        Rows that are longer are scaled to this length when they are looked up, in the table too:
+        in training, before the optimizer's step. Prediction scales what it looks up, and leaves the
+        table as it is.
+    norm_type : float
+        Which norm max_norm is of.
+    sparse : bool
+        Must be False.
     scale_grad_by_freq : bool
         Divides the gradient of a row by the number of times that it is looked up.
     device, dtype
@@ -102,9 +113,10 @@ class Embedding(Module):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        check_fixed("Embedding", max_norm, sparse)
+        check_dense("Embedding", sparse)
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
+        self.max_norm, self.norm_type = max_norm, norm_type
         self.padding_idx = _padding("Embedding", padding_idx, num_embeddings)
         self.scale_grad_by_freq = scale_grad_by_freq
         shape = (num_embeddings, embedding_dim)
@@ -155,13 +167,16 @@ class Embedding(Module):
             lift(input, what="Embedding"),
             self.weight,
             self.padding_idx,
-            scale_grad_by_freq=self.scale_grad_by_freq,
+            self.max_norm,
+            self.norm_type,
+            self.scale_grad_by_freq,
         )
 
     def extra_repr(self) -> str:
         text = f"{self.num_embeddings}, {self.embedding_dim}"
         if self.padding_idx is not None:
             text += f", padding_idx={self.padding_idx}"
+        text += _limits(self)
         return text + (", scale_grad_by_freq=True" if self.scale_grad_by_freq else "")
 
 
@@ -172,8 +187,14 @@ class EmbeddingBag(Module):
     ----------
     num_embeddings, embedding_dim : int
         Rows of the table and their length.
-    max_norm, norm_type, sparse
-        Only torch's defaults.
+    max_norm : float, optional
+        Rows that are longer are scaled to this length when they are looked up, in the table too:
+        in training, before the optimizer's step. Prediction scales what it looks up, and leaves the
+        table as it is.
+    norm_type : float
+        Which norm max_norm is of.
+    sparse : bool
+        Must be False.
     scale_grad_by_freq : bool
         Divides the gradient of a row by the number of times that it is looked up.
     mode : {"mean", "sum", "max"}
@@ -221,7 +242,7 @@ class EmbeddingBag(Module):
         dtype: Any = None,
     ) -> None:
         super().__init__()
-        check_fixed("EmbeddingBag", max_norm, sparse)
+        check_dense("EmbeddingBag", sparse)
         if mode not in ("mean", "sum", "max"):
             raise ConfigError(f"EmbeddingBag: mode must be 'mean', 'sum' or 'max', got {mode!r}")
         if scale_grad_by_freq and mode == "max":
@@ -230,6 +251,7 @@ class EmbeddingBag(Module):
             )
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
+        self.max_norm, self.norm_type = max_norm, norm_type
         self.scale_grad_by_freq = scale_grad_by_freq
         self.mode = mode
         self.include_last_offset = include_last_offset
@@ -285,7 +307,9 @@ class EmbeddingBag(Module):
             lift(input, what="EmbeddingBag"),
             self.weight,
             offsets,
-            scale_grad_by_freq=self.scale_grad_by_freq,
+            self.max_norm,
+            self.norm_type,
+            self.scale_grad_by_freq,
             mode=self.mode,
             per_sample_weights=per_sample_weights,
             include_last_offset=self.include_last_offset,
@@ -293,7 +317,7 @@ class EmbeddingBag(Module):
         )
 
     def extra_repr(self) -> str:
-        text = f"{self.num_embeddings}, {self.embedding_dim}"
+        text = f"{self.num_embeddings}, {self.embedding_dim}{_limits(self)}"
         text += ", scale_grad_by_freq=True" if self.scale_grad_by_freq else ""
         text += f", mode={self.mode!r}"
         return text if self.padding_idx is None else f"{text}, padding_idx={self.padding_idx}"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hotloop.base.patterns import CONSTANT_PREFIX
 from hotloop.base.suggest import did_you_mean
 from hotloop.errors import ConfigError, ShapeError
+from hotloop.nn.extras import Extras
 from hotloop.nn.parameter import Variable, to_host
 from hotloop.nn.recipes import Array
 
@@ -28,6 +29,7 @@ __all__ = [
 ]
 
 METADATA = "_fitted"  # the attribute of a module that was trained
+_EXTRA = "_extra_state"  # torch's name of what get_extra_state gives
 _SHOWN = 5  # names of each kind that an error lists
 
 
@@ -64,10 +66,22 @@ def state_items(model: Module) -> Iterator[tuple[str, Variable]]:
 
 
 def state_of(model: Module, prefix: str) -> StateDict:
-    """``Module.state_dict``."""
+    """The values by their paths, and what modules have besides."""
     state = StateDict((f"{prefix}{key}", value.numpy()) for key, value in state_items(model))
+    extra = _overriding(model, "get_extra_state")
+    state.update({f"{prefix}{key}": module.get_extra_state() for key, module in extra.items()})
     state.metadata = None if prefix else model.__dict__.get(METADATA)
     return state
+
+
+def _overriding(model: Module, method: str) -> dict[str, Module]:
+    """The modules that define a method of extra state, by its key."""
+    found = model.named_modules(remove_duplicate=False)
+    return {
+        f"{path}.{_EXTRA}" if path else _EXTRA: module
+        for path, module in found
+        if getattr(type(module), method) is not getattr(Extras, method)
+    }
 
 
 def load_state(
@@ -79,12 +93,14 @@ def load_state(
     state_dict = without_prefix(state_dict, strip_prefix)
     for path, module in model.named_modules(remove_duplicate=False):
         module.before_load(state_dict, f"{path}." if path else "")
-    own = dict(state_items(model))
-    missing = [key for key in own if key not in state_dict]
+    own, extra = dict(state_items(model)), _overriding(model, "set_extra_state")
+    missing = [key for key in (*own, *extra) if key not in state_dict]
     unexpected = [
         key
         for key in state_dict
-        if key not in own and not str(key).startswith(CONSTANT_PREFIX)  # of hl.save's files
+        if key not in own
+        and key not in extra
+        and not str(key).startswith(CONSTANT_PREFIX)  # of hl.save's files
     ]
     values = {key: _value_of(key, state_dict[key]) for key in own if key in state_dict}
     wrong = [
@@ -111,6 +127,9 @@ def load_state(
         own[key].check_free()
     for key, value in values.items():
         own[key].set_value(value)
+    for key, module in extra.items():
+        if key in state_dict:
+            module.set_extra_state(state_dict[key])
     for module in model.modules():
         module.after_load()
     if metadata is not None and not missing and not unexpected:

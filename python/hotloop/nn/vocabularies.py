@@ -14,12 +14,13 @@ from hotloop.graph.build import lift
 from hotloop.nn import functional as F
 from hotloop.nn.containers import ModuleList, Sequential
 from hotloop.nn.functional.arguments import Count, Positive, Probability
+from hotloop.nn.functional.chunks import LinearCrossEntropyOptions
 from hotloop.nn.functional.reductions import check_reduction
 from hotloop.nn.linear import Linear
 from hotloop.nn.module import Module
 from hotloop.nn.parameter import Buffer
 
-__all__ = ["AdaptiveLogSoftmaxWithLoss", "LinearCrossEntropyLoss"]
+__all__ = ["AdaptiveLogSoftmaxWithLoss", "LinearCrossEntropyLoss", "LinearCrossEntropyOptions"]
 
 
 class LinearCrossEntropyLoss(Module):
@@ -45,8 +46,8 @@ class LinearCrossEntropyLoss(Module):
         Targets of this value count nothing; -100 by default.
     label_smoothing : float
         The share spread over all classes, in [0, 1].
-    options
-        None: chunks of rows are not in this version.
+    options : LinearCrossEntropyOptions, optional
+        Chunks of rows, of which one's logits are in memory at a time.
 
     Attributes
     ----------
@@ -56,7 +57,7 @@ class LinearCrossEntropyLoss(Module):
     Raises
     ------
     ConfigError
-        If options are given, or reduction is unknown.
+        If reduction is unknown, or options are no LinearCrossEntropyOptions.
 
     Notes
     -----
@@ -84,11 +85,12 @@ class LinearCrossEntropyLoss(Module):
     ) -> None:
         super().__init__()
         check_reduction("LinearCrossEntropyLoss", reduction)
-        if options is not None:
+        if not isinstance(options, LinearCrossEntropyOptions | None):
             raise ConfigError(
-                "LinearCrossEntropyLoss: options must be None (chunks of rows are not in this "
-                "version)"
+                "LinearCrossEntropyLoss: options must be nn.LinearCrossEntropyOptions, got "
+                f"{options!r}"
             )
+        self.options = options
         self.num_classes = num_classes
         self.out_features = tuple(out_features)
         self.reduction = reduction
@@ -109,6 +111,7 @@ class LinearCrossEntropyLoss(Module):
             reduction=self.reduction,
             ignore_index=self.ignore_index,
             label_smoothing=self.label_smoothing,
+            options=self.options,
         )
 
     def extra_repr(self) -> str:
@@ -116,7 +119,7 @@ class LinearCrossEntropyLoss(Module):
             f"in_features={self.linear.in_features}, num_classes={self.num_classes}, "
             f"out_features={self.out_features}, bias={self.linear.bias is not None}, "
             f"reduction={self.reduction}, ignore_index={self.ignore_index}, "
-            f"label_smoothing={self.label_smoothing}, options=None"
+            f"label_smoothing={self.label_smoothing}, options={self.options}"
         )
 
 

@@ -19,7 +19,9 @@ from hotloop.nn.functional import (
     embeddings,
     folding,
     grids,
+    groups,
     image_norms,
+    in_place,
     linears,
     max_pooling,
     multi_head,
@@ -42,7 +44,9 @@ from hotloop.nn.functional.distances import *
 from hotloop.nn.functional.embeddings import *
 from hotloop.nn.functional.folding import *
 from hotloop.nn.functional.grids import *
+from hotloop.nn.functional.groups import *
 from hotloop.nn.functional.image_norms import *
+from hotloop.nn.functional.in_place import *
 from hotloop.nn.functional.linears import *
 from hotloop.nn.functional.max_pooling import *
 from hotloop.nn.functional.multi_head import *
@@ -70,7 +74,9 @@ if not TYPE_CHECKING:  # type checkers see what is imported, and read no list ma
         *embeddings.__all__,
         *folding.__all__,
         *grids.__all__,
+        *groups.__all__,
         *image_norms.__all__,
+        *in_place.__all__,
         *linears.__all__,
         *max_pooling.__all__,
         *multi_head.__all__,

@@ -21,32 +21,20 @@ from hotloop.graph.creation import zeros
 from hotloop.graph.indexing import index_add, index_select
 from hotloop.graph.symbolic import Tensor
 from hotloop.nn.functional.arguments import Order, make_functions
+from hotloop.nn.parameter import Variable
 
 __all__ = ["embedding", "embedding_bag"]
 
+_LEAST = 1e-7  # torch's, added to a norm that divides
 
-def check_fixed(what: str, max_norm: float | None, sparse: bool) -> None:
-    """Refuses what would change the table in ``forward``, or its gradient's form.
 
-    Parameters
-    ----------
-    what : str
-        Who asks, for messages.
-    max_norm : float or None
-        Must be None.
-    sparse : bool
-        Must be False.
+def check_dense(what: str, sparse: bool) -> None:
+    """Refuses gradients of another form.
 
     Raises
     ------
     ConfigError
     """
-    if max_norm is not None:
-        raise ConfigError(
-            f"{what}: max_norm must be None, got {max_norm!r}: it changes rows of the table in "
-            "forward, and what is trained changes in the optimizer's step alone; scale what is "
-            "looked up: x * (max_norm / x.norm(dim=-1, keepdim=True)).clamp(max=1.0)"
-        )
     if sparse:
         raise ConfigError(f"{what}: sparse must be False, got True: gradients are dense arrays")
 
@@ -70,6 +58,28 @@ def _look_up(what: str, input: Operand, weight: Operand) -> tuple[Tensor, Tensor
     if table.ndim != 2:
         raise ShapeError(f"{what}: weight must have 2 dims, got shape {table.shape}")
     return index, table
+
+
+def _rows(table: Tensor, index: Tensor, max_norm: float | None, norm_type: float) -> Tensor:
+    """The rows that the index names, none longer than max_norm.
+
+    The gradient is that of a plain look-up of a table in which the rows are as short as that, and
+    where the table is a parameter it becomes so: what forward reads of it afterwards, what the
+    optimizer begins with, and what a later step finds. It is a commit as that of running statistics
+    is, so a step that is held back changes nothing.
+    """
+    rows = add_node("index_select", table, index, axis=0)
+    if max_norm is None:
+        return rows
+    still = rows.detach()
+    size = reduction.norm(still, norm_type, -1, keepdim=True)
+    short = still * pointwise.where(size > max_norm, max_norm / (size + _LEAST), 1.0)
+    if isinstance(table, Variable):
+        flat = views.reshape(index, (index.numel(),))
+        written = views.reshape(short, (index.numel(), table.shape[1]))
+        changed = add_node("index_copy", table.detach(), flat, written, axis=0)
+        table.trace.assign(table, add_node("surrogate", changed, table))
+    return add_node("surrogate", short, rows)
 
 
 def _by_frequency(rows: Tensor, index: Tensor, n: int) -> Tensor:
@@ -100,8 +110,13 @@ def embedding(
         ``(num_embeddings, embedding_dim)``.
     padding_idx : int, optional
         A row that gets no gradient.
-    max_norm, norm_type, sparse
-        Only torch's defaults.
+    max_norm : float, optional
+        Rows that are longer are scaled to this length before they are looked up. A parameter keeps
+        them so; a tensor or array, which torch would change, stays as it is.
+    norm_type : float
+        Which norm max_norm is of.
+    sparse : bool
+        Must be False.
     scale_grad_by_freq : bool
         Divides the gradient of a row by the number of times that it is looked up.
 
@@ -121,9 +136,9 @@ def embedding(
     DataError
         In the step, for an index outside of the table: it names the row.
     """
-    check_fixed("embedding", max_norm, sparse)
+    check_dense("embedding", sparse)
     index, table = _look_up("embedding", input, weight)
-    rows = add_node("index_select", table, index, axis=0)
+    rows = _rows(table, index, max_norm, norm_type)
     if scale_grad_by_freq:
         rows = _by_frequency(rows, index, table.shape[0])
     if padding_idx is None:
@@ -201,8 +216,13 @@ def embedding_bag(
         ``(num_embeddings, embedding_dim)``.
     offsets : Tensor of integers, optional
         ``(B,)``, of a vector: where each bag begins, rising from 0.
-    max_norm, norm_type, sparse
-        Only torch's defaults.
+    max_norm : float, optional
+        Rows that are longer are scaled to this length before they are looked up. A parameter keeps
+        them so; a tensor or array, which torch would change, stays as it is.
+    norm_type : float
+        Which norm max_norm is of.
+    sparse : bool
+        Must be False.
     scale_grad_by_freq : bool
         Divides the gradient of a row by the number of times that it is looked up.
     mode : {"mean", "sum", "max"}
@@ -230,7 +250,7 @@ def embedding_bag(
     DataError
         For offsets that do not rise from 0; in the step, for an index outside of the table.
     """
-    check_fixed("embedding_bag", max_norm, sparse)
+    check_dense("embedding_bag", sparse)
     index, table = _look_up("embedding_bag", input, weight)
     if mode not in ("sum", "mean", "max"):
         raise ConfigError(f"embedding_bag: mode must be 'sum', 'mean' or 'max', got {mode!r}")
@@ -245,7 +265,7 @@ def embedding_bag(
         raise ConfigError("embedding_bag: include_last_offset goes with offsets, got none")
     if scale_grad_by_freq and mode == "max":
         raise ConfigError("embedding_bag: scale_grad_by_freq goes with 'sum' and 'mean', got 'max'")
-    rows = add_node("index_select", table, index, axis=0)
+    rows = _rows(table, index, max_norm, norm_type)
     if scale_grad_by_freq:
         rows = _by_frequency(rows, index, table.shape[0])
     if per_sample_weights is not None:

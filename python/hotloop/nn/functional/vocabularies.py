@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from hotloop.errors import ConfigError, ShapeError
-from hotloop.graph.build import Operand, lift_float
+from hotloop.base.messages import warn
+from hotloop.errors import ConfigError, ModelWarning, ShapeError
+from hotloop.graph.build import Operand, lift, lift_float
 from hotloop.graph.symbolic import Tensor
 from hotloop.nn.functional.arguments import Probability, make_functions
+from hotloop.nn.functional.chunks import LinearCrossEntropyOptions, cross_entropy_in_chunks
 from hotloop.nn.functional.class_losses import cross_entropy
 from hotloop.nn.functional.linears import linear
+from hotloop.nn.functional.reductions import check_reduction
 
 __all__ = ["linear_cross_entropy"]
 
@@ -46,8 +49,9 @@ def linear_cross_entropy(
         Targets of this value count nothing; -100 by default.
     label_smoothing : float
         The share spread over all classes, in [0, 1].
-    options
-        None: logits of all rows are in memory; torch's chunks of rows are not in this version.
+    options : LinearCrossEntropyOptions, optional
+        Chunks of rows, of which one's logits are in memory at a time. None: those of all rows are.
+        With ``reduction="none"`` they are too, which warns.
 
     Returns
     -------
@@ -59,11 +63,11 @@ def linear_cross_entropy(
     ShapeError
         If the shapes do not fit.
     ConfigError
-        If options are given, or as :func:`cross_entropy`.
+        As of :func:`cross_entropy`, or if options are no LinearCrossEntropyOptions.
     """
     what = "linear_cross_entropy"
-    if options is not None:
-        raise ConfigError(f"{what}: options must be None (chunks of rows are not in this version)")
+    if not isinstance(options, LinearCrossEntropyOptions | None):
+        raise ConfigError(f"{what}: options must be LinearCrossEntropyOptions, got {options!r}")
     x, w = lift_float(input, what), lift_float(linear_weight, what)
     if w.ndim < 2 or x.ndim not in (1, 2) or x.shape[-1] != w.shape[-1]:
         raise ShapeError(
@@ -77,17 +81,52 @@ def linear_cross_entropy(
     if bias is not None and bias.shape != sizes:
         raise ShapeError(f"{what}: linear_bias must have shape {sizes}, got {bias.shape}")
     flat = w.reshape(-1, w.shape[-1])
-    logits = linear(x, flat, None if bias is None else bias.reshape(-1))
+    flat_bias = None if bias is None else bias.reshape(-1)
+    ignored = -100 if ignore_index is None else ignore_index
+    check_reduction(what, reduction)
+    if options is not None and reduction == "none":
+        warn(
+            f"{what}: with reduction='none' options do nothing, and the logits of all rows are in "
+            "memory; 'mean' and 'sum' are computed in chunks",
+            ModelWarning,
+        )
+    elif options is not None and x.ndim == 2 and x.shape[0]:
+        return _in_chunks(options, x, flat, flat_bias, target, weight, sizes, {
+            "reduction": reduction, "ignore_index": ignored, "label_smoothing": label_smoothing,
+        })  # fmt: skip
+    logits = linear(x, flat, flat_bias)
     if w.ndim > 2:
         logits = logits.reshape(x.shape[0], *sizes)
     return cross_entropy(
         logits,
         target,
         weight,
-        ignore_index=-100 if ignore_index is None else ignore_index,
+        ignore_index=ignored,
         reduction=reduction,
         label_smoothing=label_smoothing,
     )
+
+
+def _in_chunks(
+    options: LinearCrossEntropyOptions,
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None,
+    target: Operand,
+    weight: Operand | None,
+    sizes: tuple[int, ...],
+    settings: dict[str, Any],
+) -> Tensor:
+    y = lift(target, what="linear_cross_entropy")
+    n = x.shape[0]
+    if y.shape not in ((n, *sizes), (n, *sizes[1:])):
+        raise ShapeError(
+            f"linear_cross_entropy: targets must be classes {(n, *sizes[1:])} or probabilities "
+            f"{(n, *sizes)}, got shape {y.shape}"
+        )
+    c = None if weight is None else lift_float(weight, "linear_cross_entropy")
+    rows = options.rows(n, x.shape[1], w.shape[0])
+    return cross_entropy_in_chunks(rows, x, w, bias, y, c, sizes=sizes, **settings)
 
 
 make_functions(globals(), __all__)

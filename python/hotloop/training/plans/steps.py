@@ -350,7 +350,7 @@ class Steps:
                 ]
                 for name, loss in made.losses.items()
             }
-            params = [trace.leaf(slot.owner).id_in(trace) for slot in layout.trainable]
+            params = [trace.own_leaf(slot.owner).id_in(trace) for slot in layout.trainable]
             return terms, params, weights, told
 
         graph, (named, params, weights, told) = self.runtime.trace(build, training=True)
