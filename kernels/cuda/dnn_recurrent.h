@@ -32,7 +32,7 @@ typedef struct hl_dnn_recurrent_algo {
     size_t weight_bytes, work_bytes, reserve_bytes;
     int n_pieces;
     hl_dnn_piece piece[HL_DNN_PIECES];
-    bool is_probed; /* a launch of it was captured; under the handle's lock */
+    _Atomic bool is_probed; /* a launch of it was captured */
 } hl_dnn_recurrent_algo;
 
 enum { HL_DNN_LAYER_TEXT = HL_PROBLEM_TEXT + 32 };

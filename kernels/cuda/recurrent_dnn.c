@@ -317,7 +317,8 @@ static hl_status tune_layer(const hl_kernel_state *kernel_state, void *const *ar
     state->lengths = kernel_state->uploaded;
     if (state->layer->chosen >= 0 || (state->of.is_training && !state->is_grad)) return HL_OK;
     HL_TRY(hl_tuned_tune(kernel_state, args, launch, stream));
-    state->layer->chosen = state->tuned.chosen;
+    int none = -1; /* or what another plan has chosen in the meantime */
+    atomic_compare_exchange_strong(&state->layer->chosen, &none, state->tuned.chosen);
     return HL_OK;
 }
 

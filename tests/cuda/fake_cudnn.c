@@ -85,7 +85,6 @@ cudnnStatus_t hl_fake_dnn_complain(const char *what)
     return CUDNN_STATUS_BAD_PARAM;
 }
 
-/* Every call that may fail. */
 cudnnStatus_t hl_fake_dnn_begin(void)
 {
     counts.calls++;

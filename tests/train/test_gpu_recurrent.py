@@ -192,6 +192,14 @@ def test_weights_that_do_not_learn() -> None:
         np.testing.assert_allclose(found[1][key], found[0][key], rtol=1e-4, atol=1e-5)
 
 
+def test_launches_do_not_grow_with_steps() -> None:
+    """A layer is one instruction forward and one back."""
+    texts = [plan_of("lstm", np.zeros((24, t, 5), np.float32)) for t in (5, 60)]
+    assert [count(text) for text in texts] == [(1, 1)] * 2
+    few, many = (int(re.search(r"(\d+) instructions", text)[1]) for text in texts)
+    assert few == many < 40
+
+
 @emulated
 @pytest.mark.parametrize("fastest", [STANDARD, STATIC, DYNAMIC])
 def test_the_fastest_algorithm_is_taken(fake: Fake, fastest: int) -> None:
