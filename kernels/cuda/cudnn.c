@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "kernels/cuda/dnn_recurrent.h"
 #include "kernels/cuda/gpus.h"
 #include "kernels/cuda/internal.h"
 
@@ -143,7 +142,7 @@ hl_status hl_cudnn_describe(hl_device *device, const char *description, hl_reaso
 void hl_cudnn_stop(hl_cudnn *dnn)
 {
     if (!dnn) return;
-    hl_dnn_layers_stop(dnn);
+    if (dnn->stop_layers) dnn->stop_layers(dnn);
     while (dnn->n_kept) dnn->call.cudnnBackendDestroyDescriptor(dnn->kept[--dnn->n_kept]);
     if (dnn->handle) dnn->call.cudnnDestroy(dnn->handle);
     if (dnn->description) dnn->call.cudnnBackendDestroyDescriptor(dnn->description);

@@ -378,7 +378,7 @@ static void drop_descriptors(const hl_cudnn *dnn, hl_dnn_layer *layer)
     layer->dropout = NULL;
 }
 
-void hl_dnn_layers_stop(hl_cudnn *dnn)
+static void stop_layers(hl_cudnn *dnn)
 {
     for (int64_t i = 0; i < dnn->n_layers; i++) drop_descriptors(dnn, dnn->layers[i]);
 }
@@ -412,6 +412,7 @@ static hl_status find_or_ask(hl_cudnn *dnn, const hl_dnn_recurrent *d, const cha
                          sizeof *dnn->layers));
     HL_TRY(hl_alloc_zero(sizeof *layer, (void **)&layer));
     hl_text_copy(layer->text, sizeof layer->text, text);
+    dnn->stop_layers = stop_layers;
     layer->of = *d;
     layer->chosen = -1;
     hl_status status = ask(dnn, layer, all);

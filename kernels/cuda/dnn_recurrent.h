@@ -60,8 +60,6 @@ hl_problem hl_dnn_recurrent_problem(hl_device *device, const hl_dnn_recurrent *r
 hl_status hl_dnn_layer_find(hl_device *device, const hl_dnn_recurrent *recurrent,
                             bool deterministic, bool all, hl_dnn_layer **out_layer,
                             hl_reason *out_why_not);
-/* Destroys what they hold of the library's. */
-void hl_dnn_layers_stop(hl_cudnn *dnn);
 
 /* Where everything lies; c0, c and their gradients NULL: it has no cells. */
 typedef struct hl_dnn_layer_args {
