@@ -29,6 +29,8 @@ enum {
                                      place where the plan allows it */
     HL_OP_ANY_ORDER = 1 << 11,    /* devices that have a kernel take operands in every order that
                                      `permute` allows, so that layouts may pass through */
+    HL_OP_WHOLE = 1 << 12, /* stands for several nodes, for kernels that compute all of them at once
+                              or none (passes/whole.c) */
 };
 
 /* Shape and dtype of every output from inputs and attributes; checks both; normalises attributes

@@ -2,7 +2,11 @@
  *
  * Row n has steps 0 to lengths[n] - 1, which are taken in that order, or from the last one to the
  * first. A step adds the products of the state before it with w_hh to what its input has given the
- * gates (z); at the other steps of time everything is 0, and the state stays. */
+ * gates (z); at the other steps of time everything is 0, and the state stays.
+ *
+ * RECURRENT_LAYER is a recurrence together with the product that makes its z, for libraries that
+ * compute no less than that. It is RECURRENCE of what MATMUL makes of x, and wherever no kernel
+ * takes it whole, these two stand for it before any pass but autodiff sees it. */
 #ifndef HL_IR_RECURRENCE_H
 #define HL_IR_RECURRENCE_H
 
@@ -77,6 +81,54 @@ static inline bool hl_recurrence_keeps(const hl_recurrence *r)
 
 /* Of a node of either op whose types are right. */
 hl_recurrence hl_recurrence_of(const hl_graph *graph, const hl_node *node);
+
+/* Operands of RECURRENT_LAYER; then, if they are there, c0 (N,H) of an LSTM, the bias (G H) of z,
+ * the bias (3 H) of a GRU's products with the state, w_hr (P,H). Its outputs are RECURRENCE's. */
+enum {
+    HL_RECURRENT_X,    /* (N,T,I) */
+    HL_RECURRENT_W_IH, /* (G H,I) */
+    HL_RECURRENT_W_HH, /* (G H,P) */
+    HL_RECURRENT_H0,
+    HL_RECURRENT_LENGTHS,
+    HL_RECURRENT_INPUTS
+};
+/* Operands of RECURRENT_LAYER_GRAD; then, if they are there, c0 and w_hr. What a kernel may keep in
+ * a form of its own comes early, where a query can say that it reads it. */
+enum {
+    HL_RECURRENT_GRAD_X,
+    HL_RECURRENT_GRAD_W_IH,
+    HL_RECURRENT_GRAD_W_HH,
+    HL_RECURRENT_GRAD_GATES,
+    HL_RECURRENT_GRAD_CELLS,
+    HL_RECURRENT_GRAD_OUT,
+    HL_RECURRENT_GRAD_DOUT,
+    HL_RECURRENT_GRAD_DH,
+    HL_RECURRENT_GRAD_DC,
+    HL_RECURRENT_GRAD_H0,
+    HL_RECURRENT_GRAD_LENGTHS,
+    HL_RECURRENT_GRAD_INPUTS
+};
+enum {
+    HL_RECURRENT_GRAD_DX,         /* (N,T,I) */
+    HL_RECURRENT_GRAD_DW_IH,      /* (G H,I) */
+    HL_RECURRENT_GRAD_DW_HH,      /* (G H,P) */
+    HL_RECURRENT_GRAD_DH0,        /* (N,P) */
+    HL_RECURRENT_GRAD_DC0,        /* (N,H) of an LSTM, else (N,0) */
+    HL_RECURRENT_GRAD_BIAS,       /* (G H), without it (0) */
+    HL_RECURRENT_GRAD_STATE_BIAS, /* (3 H), without it (0) */
+    HL_RECURRENT_GRAD_DW_HR,      /* (P,H), without projection (0,H) */
+    HL_RECURRENT_GRAD_OUTPUTS
+};
+
+/* r: as of the recurrence within, its c0, bias and w_hr by their places in this node; of a
+ * gradient, which reads no bias, r.bias is -1. */
+typedef struct hl_recurrent {
+    hl_recurrence r;
+    int64_t I;
+    int bias; /* of z; -1: not there, or not read */
+    bool has_bias, has_state_bias;
+} hl_recurrent;
+hl_recurrent hl_recurrent_of(const hl_graph *graph, const hl_node *node);
 
 /* Where step i of a direction lies in time. */
 static inline int64_t hl_recurrence_time(const hl_recurrence *r, int64_t i)

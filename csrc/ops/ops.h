@@ -168,6 +168,14 @@ HL_LOWER(recurrence_grad);
 HL_COST(recurrence);
 HL_FAULT(recurrence);
 
+/* recurrent.c */
+HL_INFER(recurrent_layer);
+HL_INFER(recurrent_layer_grad);
+HL_VJP(recurrent_layer);
+HL_LOWER(recurrent_layer);
+HL_LOWER(recurrent_layer_grad);
+HL_COST(recurrent_layer);
+
 /* view.c */
 HL_INFER(same);
 HL_INFER(reshape);

@@ -1,7 +1,7 @@
 /* Recurrences: what a layer of torch.nn.RNN, LSTM or GRU does over time, in one direction
  * (ir/recurrence.h). The products with the input are one product for all steps before the op, and
  * the gradients of the weights are products for all steps behind that of the op. */
-#include "ir/recurrence.h"
+#include "ops/recurrence.h"
 
 #include <stdio.h>
 
@@ -10,16 +10,6 @@
 #include "ops/ops.h"
 
 /* ---- types ----------------------------------------------------------------------------------- */
-
-static hl_type type_of_2(hl_dtype dtype, int64_t a, int64_t b)
-{
-    return (hl_type){dtype, {2, {a, b}}};
-}
-
-static hl_type type_of_3(hl_dtype dtype, int64_t a, int64_t b, int64_t c)
-{
-    return (hl_type){dtype, {3, {a, b, c}}};
-}
 
 static hl_status check_operand(const hl_graph *graph, const hl_node *node, int i, hl_type want,
                                const char *what)
@@ -85,27 +75,12 @@ static hl_status check_optional(const hl_graph *graph, const hl_node *node, cons
 {
     hl_type bias = {dtype, hl_shape_1d(r->G * r->H)};
     if (r->c0 >= 0)
-        HL_TRY(check_operand(graph, node, r->c0, type_of_2(dtype, r->N, r->H), "the first cell"));
+        HL_TRY(check_operand(graph, node, r->c0, hl_type_2d(dtype, r->N, r->H), "the first cell"));
     if (r->bias >= 0) HL_TRY(check_operand(graph, node, r->bias, bias, "the bias"));
     if (r->w_hr >= 0)
-        HL_TRY(check_operand(graph, node, r->w_hr, type_of_2(dtype, r->P, r->H), "the projection"));
+        HL_TRY(
+            check_operand(graph, node, r->w_hr, hl_type_2d(dtype, r->P, r->H), "the projection"));
     return HL_OK;
-}
-
-/* Columns of what an op keeps or gives for some cells alone. */
-static int64_t count_gates(const hl_recurrence *r)
-{
-    return hl_recurrence_if(hl_recurrence_keeps(r), r->G * r->H);
-}
-
-static int64_t count_cells(const hl_recurrence *r)
-{
-    return hl_recurrence_if(hl_recurrence_keeps(r), r->H);
-}
-
-static int64_t count_c(const hl_recurrence *r)
-{
-    return hl_recurrence_if(r->cell == HL_CELL_LSTM, r->H);
 }
 
 hl_status hl_infer_recurrence(const hl_graph *graph, hl_node *node, hl_type *out_types)
@@ -113,18 +88,18 @@ hl_status hl_infer_recurrence(const hl_graph *graph, hl_node *node, hl_type *out
     HL_TRY(check_sizes(graph, node, HL_RECURRENCE_Z, "the input"));
     hl_recurrence r = hl_recurrence_of(graph, node);
     hl_dtype dtype = hl_node_in_type(graph, node, HL_RECURRENCE_Z)->dtype;
-    hl_type z = type_of_3(dtype, r.N, r.T, r.G * r.H);
+    hl_type z = hl_type_3d(dtype, r.N, r.T, r.G * r.H);
     HL_TRY(check_count(node, HL_RECURRENCE_LENGTHS + 1 + count_optional(&r)));
     HL_TRY(check_operand(graph, node, HL_RECURRENCE_Z, z, "the input"));
-    HL_TRY(check_operand(graph, node, HL_RECURRENCE_H0, type_of_2(dtype, r.N, r.P),
+    HL_TRY(check_operand(graph, node, HL_RECURRENCE_H0, hl_type_2d(dtype, r.N, r.P),
                          "the first state"));
     HL_TRY(check_lengths(graph, node, HL_RECURRENCE_LENGTHS, &r));
     HL_TRY(check_optional(graph, node, &r, dtype));
-    out_types[HL_RECURRENCE_OUT] = type_of_3(dtype, r.N, r.T, r.P);
-    out_types[HL_RECURRENCE_H] = type_of_2(dtype, r.N, r.P);
-    out_types[HL_RECURRENCE_C] = type_of_2(dtype, r.N, count_c(&r));
-    out_types[HL_RECURRENCE_GATES] = type_of_3(dtype, r.N, r.T, count_gates(&r));
-    out_types[HL_RECURRENCE_CELLS] = type_of_3(dtype, r.N, r.T, count_cells(&r));
+    out_types[HL_RECURRENCE_OUT] = hl_type_3d(dtype, r.N, r.T, r.P);
+    out_types[HL_RECURRENCE_H] = hl_type_2d(dtype, r.N, r.P);
+    out_types[HL_RECURRENCE_C] = hl_type_2d(dtype, r.N, hl_recurrence_c(&r));
+    out_types[HL_RECURRENCE_GATES] = hl_type_3d(dtype, r.N, r.T, hl_recurrence_gates(&r));
+    out_types[HL_RECURRENCE_CELLS] = hl_type_3d(dtype, r.N, r.T, hl_recurrence_cells(&r));
     return HL_OK;
 }
 
@@ -133,7 +108,7 @@ hl_status hl_infer_recurrence_grad(const hl_graph *graph, hl_node *node, hl_type
     HL_TRY(check_sizes(graph, node, HL_RECURRENCE_GRAD_OUT, "the states"));
     hl_recurrence r = hl_recurrence_of(graph, node);
     hl_dtype dtype = hl_node_in_type(graph, node, HL_RECURRENCE_GRAD_OUT)->dtype;
-    hl_type states = type_of_3(dtype, r.N, r.T, r.P), state = type_of_2(dtype, r.N, r.P);
+    hl_type states = hl_type_3d(dtype, r.N, r.T, r.P), state = hl_type_2d(dtype, r.N, r.P);
     const struct {
         int at;
         hl_type type;
@@ -141,10 +116,13 @@ hl_status hl_infer_recurrence_grad(const hl_graph *graph, hl_node *node, hl_type
     } want[] = {
         {HL_RECURRENCE_GRAD_DOUT, states, "the states' gradient"},
         {HL_RECURRENCE_GRAD_DH, state, "the last state's gradient"},
-        {HL_RECURRENCE_GRAD_DC, type_of_2(dtype, r.N, count_c(&r)), "the last cell's gradient"},
+        {HL_RECURRENCE_GRAD_DC, hl_type_2d(dtype, r.N, hl_recurrence_c(&r)),
+         "the last cell's gradient"},
         {HL_RECURRENCE_GRAD_OUT, states, "the states"},
-        {HL_RECURRENCE_GRAD_GATES, type_of_3(dtype, r.N, r.T, count_gates(&r)), "the gates"},
-        {HL_RECURRENCE_GRAD_CELLS, type_of_3(dtype, r.N, r.T, count_cells(&r)), "the cells"},
+        {HL_RECURRENCE_GRAD_GATES, hl_type_3d(dtype, r.N, r.T, hl_recurrence_gates(&r)),
+         "the gates"},
+        {HL_RECURRENCE_GRAD_CELLS, hl_type_3d(dtype, r.N, r.T, hl_recurrence_cells(&r)),
+         "the cells"},
         {HL_RECURRENCE_GRAD_H0, state, "the first state"},
     };
     HL_TRY(check_count(node, HL_RECURRENCE_GRAD_INPUTS + count_optional(&r)));
@@ -152,13 +130,13 @@ hl_status hl_infer_recurrence_grad(const hl_graph *graph, hl_node *node, hl_type
         HL_TRY(check_operand(graph, node, want[i].at, want[i].type, want[i].what));
     HL_TRY(check_lengths(graph, node, HL_RECURRENCE_GRAD_LENGTHS, &r));
     HL_TRY(check_optional(graph, node, &r, dtype));
-    out_types[HL_RECURRENCE_GRAD_DZ] = type_of_3(dtype, r.N, r.T, r.G * r.H);
+    out_types[HL_RECURRENCE_GRAD_DZ] = hl_type_3d(dtype, r.N, r.T, r.G * r.H);
     out_types[HL_RECURRENCE_GRAD_DH0] = state;
-    out_types[HL_RECURRENCE_GRAD_DC0] = type_of_2(dtype, r.N, count_c(&r));
+    out_types[HL_RECURRENCE_GRAD_DC0] = hl_type_2d(dtype, r.N, hl_recurrence_c(&r));
     out_types[HL_RECURRENCE_GRAD_HIDDEN] =
-        type_of_3(dtype, r.N, r.T, hl_recurrence_if(r.cell == HL_CELL_GRU, r.G * r.H));
+        hl_type_3d(dtype, r.N, r.T, hl_recurrence_if(r.cell == HL_CELL_GRU, r.G * r.H));
     out_types[HL_RECURRENCE_GRAD_STATES] =
-        type_of_3(dtype, r.N, r.T, hl_recurrence_if(r.has_projection, r.P));
+        hl_type_3d(dtype, r.N, r.T, hl_recurrence_if(r.has_projection, r.P));
     return HL_OK;
 }
 
@@ -166,7 +144,8 @@ hl_status hl_infer_recurrence_grad(const hl_graph *graph, hl_node *node, hl_type
 void hl_fault_recurrence(const hl_graph *graph, const hl_node *node, int64_t row, int64_t value,
                          char *out_text, size_t bytes)
 {
-    int64_t T = hl_recurrence_of(graph, node).T;
+    bool is_layer = hl_op_get(node->op)->flags & HL_OP_WHOLE;
+    int64_t T = is_layer ? hl_recurrent_of(graph, node).r.T : hl_recurrence_of(graph, node).T;
     if (value >= 0 && value <= T)
         snprintf(out_text, bytes,
                  "lengths must be sorted, none more than the one before it, got %lld for row %lld; "
@@ -267,51 +246,83 @@ static hl_status build_unprojected(hl_graph *graph, const hl_recurrence *r, hl_i
     return hl_build_binary(graph, HL_OP_MUL, o, *out_id, out_id);
 }
 
+hl_status hl_build_recurrence_grads(hl_graph *graph, const hl_recurrence_run *run,
+                                    hl_recurrence_grads *out_grads)
+{
+    const hl_recurrence *r = &run->r;
+    const int64_t rows[] = {0, 1};
+    hl_id in[HL_RECURRENCE_GRAD_INPUTS + 2] = {[HL_RECURRENCE_GRAD_W] = run->w,
+                                               [HL_RECURRENCE_GRAD_DOUT] = run->dout,
+                                               [HL_RECURRENCE_GRAD_DH] = run->dh,
+                                               [HL_RECURRENCE_GRAD_DC] = run->dc,
+                                               [HL_RECURRENCE_GRAD_OUT] = run->out,
+                                               [HL_RECURRENCE_GRAD_GATES] = run->gates,
+                                               [HL_RECURRENCE_GRAD_CELLS] = run->cells,
+                                               [HL_RECURRENCE_GRAD_H0] = run->h0,
+                                               [HL_RECURRENCE_GRAD_LENGTHS] = run->lengths};
+    hl_id grad, before, full;
+    int32_t n_in = HL_RECURRENCE_GRAD_INPUTS;
+    hl_attrs attrs = run->attrs;
+    attrs.recurrence.has_bias = false;
+    if (run->c0 != HL_NONE) in[n_in++] = run->c0;
+    if (run->w_hr != HL_NONE) in[n_in++] = run->w_hr;
+    HL_TRY(hl_graph_add(graph, HL_OP_RECURRENCE_GRAD, in, n_in, &attrs, &grad));
+    hl_id hidden =
+        grad + (r->cell == HL_CELL_GRU ? HL_RECURRENCE_GRAD_HIDDEN : HL_RECURRENCE_GRAD_DZ);
+    *out_grads = (hl_recurrence_grads){.dz = grad + HL_RECURRENCE_GRAD_DZ,
+                                       .dh0 = grad + HL_RECURRENCE_GRAD_DH0,
+                                       .dc0 = grad + HL_RECURRENCE_GRAD_DC0,
+                                       .bias = HL_NONE,
+                                       .w = HL_NONE,
+                                       .w_hr = HL_NONE};
+    if (run->needs_bias) HL_TRY(hl_build_sum(graph, hidden, rows, 2, false, &out_grads->bias));
+    if (run->needs_w) {
+        HL_TRY(build_states_before(graph, r, run->out, run->h0, run->lengths, &before));
+        HL_TRY(build_weight_grad(graph, hidden, before, run->w, &out_grads->w));
+    }
+    if (!run->needs_w_hr) return HL_OK;
+    HL_TRY(build_unprojected(graph, r, run->gates, run->cells, &full));
+    return build_weight_grad(graph, grad + HL_RECURRENCE_GRAD_STATES, full, run->w_hr,
+                             &out_grads->w_hr);
+}
+
 hl_status hl_vjp_recurrence(hl_graph *graph, hl_node_id id, const hl_id *dout, const bool *need,
                             hl_id *din)
 {
     const hl_node node = graph->nodes[id];
     const hl_recurrence r = hl_recurrence_of(graph, &node);
-    const int64_t rows[] = {0, 1};
-    hl_id in[HL_RECURRENCE_GRAD_INPUTS + 2], grad, before, full;
-    int32_t n_in = HL_RECURRENCE_GRAD_INPUTS;
+    hl_id given[3];
+    hl_recurrence_grads grads;
     if (dout[HL_RECURRENCE_GATES] != HL_NONE || dout[HL_RECURRENCE_CELLS] != HL_NONE)
         return hl_status_set(HL_ERROR_TRACE, "recurrence: gates and cells have no gradient");
-    in[HL_RECURRENCE_GRAD_W] = node.in[HL_RECURRENCE_W];
     for (int i = 0; i < 3; i++) {
-        in[HL_RECURRENCE_GRAD_DOUT + i] = dout[i];
-        if (dout[i] == HL_NONE)
-            HL_TRY(build_zeros(graph, node.out + i, &in[HL_RECURRENCE_GRAD_DOUT + i]));
+        given[i] = dout[i];
+        if (dout[i] == HL_NONE) HL_TRY(build_zeros(graph, node.out + i, &given[i]));
     }
-    in[HL_RECURRENCE_GRAD_OUT] = node.out + HL_RECURRENCE_OUT;
-    in[HL_RECURRENCE_GRAD_GATES] = node.out + HL_RECURRENCE_GATES;
-    in[HL_RECURRENCE_GRAD_CELLS] = node.out + HL_RECURRENCE_CELLS;
-    in[HL_RECURRENCE_GRAD_H0] = node.in[HL_RECURRENCE_H0];
-    in[HL_RECURRENCE_GRAD_LENGTHS] = node.in[HL_RECURRENCE_LENGTHS];
-    if (r.c0 >= 0) in[n_in++] = node.in[r.c0];
-    if (r.w_hr >= 0) in[n_in++] = node.in[r.w_hr];
-    hl_attrs attrs = node.attrs;
-    attrs.recurrence.has_bias = false;
-    HL_TRY(hl_graph_add(graph, HL_OP_RECURRENCE_GRAD, in, n_in, &attrs, &grad));
-    hl_id hidden =
-        grad + (r.cell == HL_CELL_GRU ? HL_RECURRENCE_GRAD_HIDDEN : HL_RECURRENCE_GRAD_DZ);
-    din[HL_RECURRENCE_Z] = grad + HL_RECURRENCE_GRAD_DZ;
-    din[HL_RECURRENCE_H0] = grad + HL_RECURRENCE_GRAD_DH0;
-    if (r.c0 >= 0) din[r.c0] = grad + HL_RECURRENCE_GRAD_DC0;
-    if (r.bias >= 0 && need[r.bias])
-        HL_TRY(hl_build_sum(graph, hidden, rows, 2, false, &din[r.bias]));
-    if (need[HL_RECURRENCE_W]) {
-        HL_TRY(build_states_before(graph, &r, node.out + HL_RECURRENCE_OUT,
-                                   node.in[HL_RECURRENCE_H0], node.in[HL_RECURRENCE_LENGTHS],
-                                   &before));
-        HL_TRY(build_weight_grad(graph, hidden, before, node.in[HL_RECURRENCE_W],
-                                 &din[HL_RECURRENCE_W]));
-    }
-    if (r.w_hr < 0 || !need[r.w_hr]) return HL_OK;
-    HL_TRY(build_unprojected(graph, &r, node.out + HL_RECURRENCE_GATES,
-                             node.out + HL_RECURRENCE_CELLS, &full));
-    return build_weight_grad(graph, grad + HL_RECURRENCE_GRAD_STATES, full, node.in[r.w_hr],
-                             &din[r.w_hr]);
+    const hl_recurrence_run run = {.attrs = node.attrs,
+                                   .r = r,
+                                   .w = node.in[HL_RECURRENCE_W],
+                                   .h0 = node.in[HL_RECURRENCE_H0],
+                                   .lengths = node.in[HL_RECURRENCE_LENGTHS],
+                                   .c0 = r.c0 >= 0 ? node.in[r.c0] : (hl_id)HL_NONE,
+                                   .w_hr = r.w_hr >= 0 ? node.in[r.w_hr] : (hl_id)HL_NONE,
+                                   .out = node.out + HL_RECURRENCE_OUT,
+                                   .gates = node.out + HL_RECURRENCE_GATES,
+                                   .cells = node.out + HL_RECURRENCE_CELLS,
+                                   .dout = given[0],
+                                   .dh = given[1],
+                                   .dc = given[2],
+                                   .needs_w = need[HL_RECURRENCE_W],
+                                   .needs_bias = r.bias >= 0 && need[r.bias],
+                                   .needs_w_hr = r.w_hr >= 0 && need[r.w_hr]};
+    HL_TRY(hl_build_recurrence_grads(graph, &run, &grads));
+    din[HL_RECURRENCE_W] = grads.w;
+    din[HL_RECURRENCE_Z] = grads.dz;
+    din[HL_RECURRENCE_H0] = grads.dh0;
+    if (r.c0 >= 0) din[r.c0] = grads.dc0;
+    if (r.bias >= 0) din[r.bias] = grads.bias;
+    if (r.w_hr >= 0) din[r.w_hr] = grads.w_hr;
+    return HL_OK;
 }
 
 /* ---- step by step ---------------------------------------------------------------------------- */

@@ -2,11 +2,11 @@
  * after any of them.
  *
  * A training graph goes through backward (autodiff) and training_step, which know no device; a plan
- * then applies, in this order: guard, feed (where data stays on the host), fold, amp or double
- * (where the device computes in float64), lower, layout, relu, epilogue, pack, broadcast, hoist,
- * rounded, fuse, select, schedule, memory. What is rematerialised to save memory is cloned between
- * feed and amp, where a node is still one op, behind a fence (ir/graph.h) that keeps later passes
- * from joining the copy with its original; nothing asks for that yet.
+ * then applies, in this order: whole, guard, feed (where data stays on the host), fold, amp or
+ * double (where the device computes in float64), lower, layout, relu, epilogue, pack, broadcast,
+ * hoist, rounded, fuse, select, schedule, memory. What is rematerialised to save memory is cloned
+ * between feed and amp, where a node is still one op, behind a fence (ir/graph.h) that keeps later
+ * passes from joining the copy with its original; nothing asks for that yet.
  */
 #ifndef HL_PASSES_PASSES_H
 #define HL_PASSES_PASSES_H
@@ -19,6 +19,14 @@
  * are visited. */
 hl_status hl_pass_autodiff(hl_graph *graph, hl_id loss, hl_id seed, const hl_id *wrt, int64_t n_wrt,
                            hl_id *out_grads);
+
+/* Ops that stand for several nodes (HL_OP_WHOLE) become those nodes, unless the device has kernels
+ * that take them as they are. */
+typedef struct hl_whole_options {
+    bool deterministic, tf32;
+    bool is_mixed; /* mixed precision: all become their nodes */
+} hl_whole_options;
+hl_status hl_pass_whole(hl_graph *graph, hl_device *device, const hl_whole_options *options);
 
 /* Turns commits of plain values into guarded ASSIGNs, so that a step that is not applied changes
  * nothing. */

@@ -235,3 +235,17 @@ cleanup:
     hl_free(memory);
     return status;
 }
+
+hl_status hl_rewrite_reorder(hl_graph *graph, hl_node_id *order, int64_t n)
+{
+    int64_t n_nodes = graph->n_nodes, n_needed = 0;
+    void *memory;
+    HL_TRY(hl_alloc_zero((size_t)(n_nodes + 1) * (sizeof(sort_frame) + 1), &memory));
+    sort_state s = {.graph = graph, .stack = memory};
+    s.mark = (uint8_t *)(s.stack + n_nodes + 1);
+    mark_needed(&s);
+    for (int64_t i = 0; i < n; i++)
+        if (s.mark[order[i]]) order[n_needed++] = order[i];
+    hl_free(memory);
+    return hl_graph_reorder(graph, order, n_needed);
+}

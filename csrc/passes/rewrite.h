@@ -42,5 +42,7 @@ bool hl_rewrite_number(const hl_graph *graph, hl_id value, double *out_number);
 /* Drops nodes that nothing needs and restores the order: segments in turn, in each fences
  * in turn, operands first, otherwise as before. */
 hl_status hl_rewrite_sort(hl_graph *graph);
+/* Puts nodes in this order, those left out that nothing needs, too. */
+hl_status hl_rewrite_reorder(hl_graph *graph, hl_node_id *order, int64_t n);
 
 #endif

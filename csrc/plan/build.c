@@ -18,6 +18,10 @@ static hl_status run_passes(hl_graph *graph, hl_device *device, const hl_plan_op
     graph->benchmark = options->benchmark;
     graph->deterministic = options->deterministic;
     HL_TRY(hl_graph_verify(graph));
+    const hl_whole_options whole = {.deterministic = options->deterministic,
+                                    .tf32 = options->tf32,
+                                    .is_mixed = options->compute_dtype != HL_DTYPE_F32};
+    HL_TRY(hl_pass_whole(graph, device, &whole));
     HL_TRY(hl_pass_guard(graph));
     if (options->fed) HL_TRY(hl_pass_feed(graph, out_fed));
     if (options->fuse) HL_TRY(hl_pass_fold(graph, device->scales_columns));

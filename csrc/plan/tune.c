@@ -26,7 +26,7 @@
 #include "plan/build.h"
 #include "plan/run.h"
 
-enum { MAX_ARGS = HL_ANCHOR_INS + HL_ANCHOR_OUTS, PATTERN = 1 << 14 };
+enum { MAX_ARGS = 24, PATTERN = 1 << 14 };
 
 /* What is taken of the arena. */
 typedef struct span {

@@ -51,6 +51,7 @@ void hl_cuda_survey(const hl_backend *build, const hl_device_options *options, b
     X(reduce)                                                                                      \
     X(matmul)                                                                                      \
     X(attention)                                                                                   \
+    X(recurrent_dnn)                                                                               \
     X(conv_dnn)                                                                                    \
     X(conv)                                                                                        \
     X(window)                                                                                      \

@@ -142,6 +142,7 @@ hl_status hl_cudnn_describe(hl_device *device, const char *description, hl_reaso
 void hl_cudnn_stop(hl_cudnn *dnn)
 {
     if (!dnn) return;
+    if (dnn->stop_layers) dnn->stop_layers(dnn);
     while (dnn->n_kept) dnn->call.cudnnBackendDestroyDescriptor(dnn->kept[--dnn->n_kept]);
     if (dnn->handle) dnn->call.cudnnDestroy(dnn->handle);
     if (dnn->description) dnn->call.cudnnBackendDestroyDescriptor(dnn->description);
@@ -156,6 +157,8 @@ void hl_cudnn_destroy(hl_cudnn *dnn)
     hl_refusals_deinit(&dnn->refusals);
     for (int64_t i = 0; i < dnn->n_answers; i++) hl_free(dnn->answers[i]);
     hl_free(dnn->answers);
+    for (int64_t i = 0; i < dnn->n_layers; i++) hl_free(dnn->layers[i]);
+    hl_free(dnn->layers);
     hl_free(dnn->kept);
     hl_free(dnn);
 }

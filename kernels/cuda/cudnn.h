@@ -33,7 +33,10 @@ typedef struct hl_cudnn {
     int64_t n_answers, cap_answers;
     cudnnBackendDescriptor_t *kept; /* of their plans: destroyed when it stops */
     int64_t n_kept, cap_kept;
-    hl_refusals refusals; /* under the same lock */
+    hl_refusals refusals;         /* under the same lock */
+    struct hl_dnn_layer **layers; /* recurrent ones (dnn_recurrent.c), under the same lock */
+    int64_t n_layers, cap_layers;
+    void (*stop_layers)(struct hl_cudnn *dnn); /* set with the first: destroys their descriptors */
 } hl_cudnn;
 
 /* The device's cuDNN, opened at the first call. HL_ERROR_CONFIG and the reason: none works, which

@@ -12,10 +12,16 @@
 typedef int cudnnStatus_t, cudnnDataType_t, cudnnBackendDescriptorType_t,
     cudnnBackendAttributeName_t, cudnnBackendAttributeType_t, cudnnBackendNumericalNote_t,
     cudnnBackendKnobType_t, cudnnBackendHeurMode_t, cudnnConvolutionMode_t, cudnnPointwiseMode_t,
-    cudnnGenStatsMode_t;
+    cudnnGenStatsMode_t, cudnnRNNAlgo_t, cudnnRNNMode_t, cudnnRNNBiasMode_t, cudnnDirectionMode_t,
+    cudnnRNNInputMode_t, cudnnMathType_t, cudnnRNNDataLayout_t, cudnnForwardMode_t,
+    cudnnWgradMode_t;
 typedef CUstream cudaStream_t;
 typedef struct cudnnContext *cudnnHandle_t;
 typedef void *cudnnBackendDescriptor_t;
+typedef struct cudnnTensorStruct *cudnnTensorDescriptor_t;
+typedef struct cudnnDropoutStruct *cudnnDropoutDescriptor_t;
+typedef struct cudnnRNNStruct *cudnnRNNDescriptor_t;
+typedef struct cudnnRNNDataStruct *cudnnRNNDataDescriptor_t;
 #endif
 
 /* name, value */
@@ -31,6 +37,28 @@ typedef void *cudnnBackendDescriptor_t;
     C(CUDNN_DATA_FLOAT, 0)                                                                         \
     C(CUDNN_DATA_HALF, 2)                                                                          \
     C(CUDNN_DATA_BFLOAT16, 9)                                                                      \
+    C(CUDNN_RNN_ALGO_STANDARD, 0)                                                                  \
+    C(CUDNN_RNN_ALGO_PERSIST_STATIC, 1)                                                            \
+    C(CUDNN_RNN_ALGO_PERSIST_DYNAMIC, 2)                                                           \
+    C(CUDNN_RNN_ALGO_PERSIST_STATIC_SMALL_H, 3)                                                    \
+    C(CUDNN_RNN_RELU, 0)                                                                           \
+    C(CUDNN_RNN_TANH, 1)                                                                           \
+    C(CUDNN_LSTM, 2)                                                                               \
+    C(CUDNN_GRU, 3)                                                                                \
+    C(CUDNN_RNN_NO_BIAS, 0)                                                                        \
+    C(CUDNN_RNN_SINGLE_INP_BIAS, 1)                                                                \
+    C(CUDNN_RNN_DOUBLE_BIAS, 2)                                                                    \
+    C(CUDNN_RNN_SINGLE_REC_BIAS, 3)                                                                \
+    C(CUDNN_UNIDIRECTIONAL, 0)                                                                     \
+    C(CUDNN_LINEAR_INPUT, 0)                                                                       \
+    C(CUDNN_DEFAULT_MATH, 0)                                                                       \
+    C(CUDNN_TENSOR_OP_MATH, 1)                                                                     \
+    C(CUDNN_FMA_MATH, 3)                                                                           \
+    C(CUDNN_RNN_DATA_LAYOUT_BATCH_MAJOR_UNPACKED, 2)                                               \
+    C(CUDNN_RNN_PADDED_IO_ENABLED, 1)                                                              \
+    C(CUDNN_FWD_MODE_INFERENCE, 0)                                                                 \
+    C(CUDNN_FWD_MODE_TRAINING, 1)                                                                  \
+    C(CUDNN_WGRAD_MODE_ADD, 0)                                                                     \
     C(CUDNN_CROSS_CORRELATION, 1)                                                                  \
     C(CUDNN_GENSTATS_SUM_SQSUM, 0)                                                                 \
     C(CUDNN_POINTWISE_ADD, 0)                                                                      \

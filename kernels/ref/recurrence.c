@@ -1,6 +1,7 @@
 /* Recurrences (ir/recurrence.h): tanh and relu (Elman 1990), LSTM (Hochreiter and Schmidhuber 1997,
  * Gers et al. 2000; projection: Sak et al. 2014), GRU (Cho et al. 2014, the reset gate as in
- * cuDNN), and what their backpropagation through time gives. One row after another. */
+ * cuDNN), and what their backpropagation through time gives. One row after another. A layer makes z
+ * where it is read. */
 #include "ir/recurrence.h"
 
 #include <math.h>
@@ -60,10 +61,20 @@ static int64_t at(const hl_recurrence *r, int64_t n, int64_t t, int64_t K, int64
 typedef struct forward {
     hl_recurrence r;
     const double *w, *z, *bias, *w_hr; /* bias, w_hr NULL: none */
-    double *h, *c;                     /* of the row, now */
-    double *full;                      /* (H): what a projection gets */
+    const double *x, *w_ih, *z_bias;   /* of a layer, in the place of z */
+    int64_t I;
+    double *h, *c; /* of the row, now */
+    double *full;  /* (H): what a projection gets */
     double *out, *gates, *cells;
 } forward;
+
+/* Row `row` of what the input gives the gates. */
+static double find_z(const forward *f, int64_t n, int64_t t, int64_t row)
+{
+    if (f->z) return f->z[at(&f->r, n, t, f->r.G * f->r.H, row)];
+    return multiply_row(f->w_ih + row * f->I, f->x + at(&f->r, n, t, f->I, 0), f->I) +
+           (f->z_bias ? f->z_bias[row] : 0);
+}
 
 /* Unit j of step t: its state, or what is projected, and what is kept. */
 static double run_unit(const forward *f, int64_t n, int64_t t, int64_t j)
@@ -73,7 +84,7 @@ static double run_unit(const forward *f, int64_t n, int64_t t, int64_t j)
     for (int64_t g = 0; g < r->G; g++) {
         int64_t row = g * r->H + j;
         product[g] = multiply_row(f->w + row * r->P, f->h, r->P) + (f->bias ? f->bias[row] : 0);
-        sum[g] = f->z[at(r, n, t, r->G * r->H, row)] + product[g];
+        sum[g] = find_z(f, n, t, row) + product[g];
     }
     if (r->cell == HL_CELL_TANH) return tanh(sum[0]);
     if (r->cell == HL_CELL_RELU) return sum[0] > 0 || isnan(sum[0]) ? sum[0] : 0;
@@ -92,46 +103,98 @@ static double run_unit(const forward *f, int64_t n, int64_t t, int64_t j)
     return result;
 }
 
+/* out, h, c, gates, cells of all rows. */
+static void run_rows(forward *f, const double *h0, const double *c0, const int32_t *lengths,
+                     void *const *outs, const hl_launch *launch)
+{
+    const hl_recurrence *r = &f->r;
+    f->out = outs[HL_RECURRENCE_OUT];
+    f->gates = outs[HL_RECURRENCE_GATES];
+    f->cells = outs[HL_RECURRENCE_CELLS];
+    int64_t sizes[] = {r->N * r->T * r->P, hl_recurrence_keeps(r) ? r->N * r->T * r->G * r->H : 0,
+                       hl_recurrence_keeps(r) ? r->N * r->T * r->H : 0};
+    double *zeroed[] = {f->out, f->gates, f->cells};
+    for (int i = 0; i < 3; i++)
+        for (int64_t k = 0; k < sizes[i]; k++) zeroed[i][k] = 0;
+    for (int64_t n = 0; n < r->N; n++) {
+        int64_t length = read_length(r, lengths, n, launch);
+        f->h = (double *)outs[HL_RECURRENCE_H] + n * r->P;
+        f->c = (double *)outs[HL_RECURRENCE_C] + (c0 ? n * r->H : 0);
+        memcpy(f->h, h0 + n * r->P, (size_t)r->P * sizeof *f->h);
+        if (c0) memcpy(f->c, c0 + n * r->H, (size_t)r->H * sizeof *f->c);
+        for (int64_t i = 0; i < length; i++) {
+            int64_t t = r->is_reverse ? length - 1 - i : i;
+            double *out = f->out + at(r, n, t, r->P, 0);
+            for (int64_t p = 0; p < r->P; p++) out[p] = 0;
+            for (int64_t j = 0; j < r->H; j++) {
+                double unit = run_unit(f, n, t, j);
+                if (!f->w_hr) out[j] = unit;
+                for (int64_t p = 0; f->w_hr && p < r->P; p++)
+                    out[p] += f->w_hr[p * r->H + j] * unit;
+            }
+            memcpy(f->h, out, (size_t)r->P * sizeof *f->h);
+        }
+    }
+}
+
 /* w, z, h0, lengths[, c0][, bias][, w_hr] -> out, h, c, gates, cells */
 static hl_status launch_recurrence(const hl_kernel_state *state, void *const *args,
                                    const hl_launch *launch, hl_stream *stream)
 {
     (void)stream;
     const hl_ref_call *call = state->impl;
-    void *const *outs = args + call->n_in;
     forward f = {.r = read_sizes(call, HL_RECURRENCE_Z, HL_RECURRENCE_LENGTHS + 1),
                  .w = args[HL_RECURRENCE_W],
-                 .z = args[HL_RECURRENCE_Z],
-                 .out = outs[HL_RECURRENCE_OUT],
-                 .gates = outs[HL_RECURRENCE_GATES],
-                 .cells = outs[HL_RECURRENCE_CELLS]};
-    const hl_recurrence *r = &f.r;
-    int64_t sizes[] = {r->N * r->T * r->P, hl_recurrence_keeps(r) ? r->N * r->T * r->G * r->H : 0,
-                       hl_recurrence_keeps(r) ? r->N * r->T * r->H : 0};
-    double *zeroed[] = {f.out, f.gates, f.cells};
-    for (int i = 0; i < 3; i++)
-        for (int64_t k = 0; k < sizes[i]; k++) zeroed[i][k] = 0;
-    if (r->bias >= 0) f.bias = args[r->bias];
-    if (r->w_hr >= 0) f.w_hr = args[r->w_hr];
-    for (int64_t n = 0; n < r->N; n++) {
-        int64_t length = read_length(r, args[HL_RECURRENCE_LENGTHS], n, launch);
-        f.h = (double *)outs[HL_RECURRENCE_H] + n * r->P;
-        f.c = (double *)outs[HL_RECURRENCE_C] + (r->c0 >= 0 ? n * r->H : 0);
-        memcpy(f.h, (const double *)args[HL_RECURRENCE_H0] + n * r->P, (size_t)r->P * sizeof *f.h);
-        if (r->c0 >= 0)
-            memcpy(f.c, (const double *)args[r->c0] + n * r->H, (size_t)r->H * sizeof *f.c);
-        for (int64_t i = 0; i < length; i++) {
-            int64_t t = r->is_reverse ? length - 1 - i : i;
-            double *out = f.out + at(r, n, t, r->P, 0);
-            for (int64_t p = 0; p < r->P; p++) out[p] = 0;
-            for (int64_t j = 0; j < r->H; j++) {
-                double unit = run_unit(&f, n, t, j);
-                if (!f.w_hr) out[j] = unit;
-                for (int64_t p = 0; f.w_hr && p < r->P; p++) out[p] += f.w_hr[p * r->H + j] * unit;
-            }
-            memcpy(f.h, out, (size_t)r->P * sizeof *f.h);
-        }
-    }
+                 .z = args[HL_RECURRENCE_Z]};
+    if (f.r.bias >= 0) f.bias = args[f.r.bias];
+    if (f.r.w_hr >= 0) f.w_hr = args[f.r.w_hr];
+    run_rows(&f, args[HL_RECURRENCE_H0], f.r.c0 >= 0 ? args[f.r.c0] : NULL,
+             args[HL_RECURRENCE_LENGTHS], args + call->n_in, launch);
+    return HL_OK;
+}
+
+/* A layer's sizes; *out_bias: the place of z's bias, or -1. */
+static hl_recurrence read_layer(const hl_ref_call *call, int at, bool is_grad, int *out_bias)
+{
+    const hl_attrs_recurrent *attrs = &call->attrs.recurrent;
+    const int64_t *x = call->in[HL_RECURRENT_X].shape.dim,
+                  *w = call->in[HL_RECURRENT_W_HH].shape.dim;
+    hl_recurrence r = {.cell = (hl_cell)attrs->cell,
+                       .is_reverse = attrs->reverse,
+                       .is_sorted = attrs->is_sorted,
+                       .N = x[0],
+                       .T = x[1],
+                       .P = w[1],
+                       .G = hl_cell_gates(attrs->cell),
+                       .c0 = -1,
+                       .bias = -1,
+                       .w_hr = -1};
+    r.H = w[0] / r.G;
+    *out_bias = -1;
+    if (r.cell == HL_CELL_LSTM) r.c0 = at++;
+    if (attrs->has_bias && !is_grad) *out_bias = at++;
+    if (attrs->has_state_bias && !is_grad) r.bias = at++;
+    if (attrs->has_projection) r.w_hr = at;
+    return r;
+}
+
+/* x, w_ih, w_hh, h0, lengths[, c0][, bias][, state_bias][, w_hr] -> out, h, c, gates, cells */
+static hl_status launch_layer(const hl_kernel_state *state, void *const *args,
+                              const hl_launch *launch, hl_stream *stream)
+{
+    (void)stream;
+    const hl_ref_call *call = state->impl;
+    int bias;
+    forward f = {.r = read_layer(call, HL_RECURRENT_INPUTS, false, &bias),
+                 .w = args[HL_RECURRENT_W_HH],
+                 .x = args[HL_RECURRENT_X],
+                 .w_ih = args[HL_RECURRENT_W_IH],
+                 .I = call->in[HL_RECURRENT_X].shape.dim[2]};
+    if (bias >= 0) f.z_bias = args[bias];
+    if (f.r.bias >= 0) f.bias = args[f.r.bias];
+    if (f.r.w_hr >= 0) f.w_hr = args[f.r.w_hr];
+    run_rows(&f, args[HL_RECURRENT_H0], f.r.c0 >= 0 ? args[f.r.c0] : NULL,
+             args[HL_RECURRENT_LENGTHS], args + call->n_in, launch);
     return HL_OK;
 }
 
@@ -213,6 +276,36 @@ static void run_step_grad(const backward *b, int64_t n, int64_t t, int64_t lengt
             b->dh[p] += given[at(r, n, t, r->G * r->H, row)] * b->w[row * r->P + p];
 }
 
+/* Over all rows: what the last state and cell get becomes what the first ones get. */
+static void run_rows_back(backward *b, const double *dout, const double *h0, const double *c0,
+                          double *dh, double *dc, const int32_t *lengths, const hl_launch *launch)
+{
+    const hl_recurrence *r = &b->r;
+    for (int64_t n = 0; n < r->N; n++) {
+        int64_t length = read_length(r, lengths, n, launch);
+        b->dh = dh + n * r->P;
+        b->dc = dc + (c0 ? n * r->H : 0);
+        b->h0 = h0 + n * r->P;
+        if (c0) b->c0 = c0 + n * r->H;
+        for (int64_t i = length - 1; i >= 0; i--)
+            run_step_grad(b, n, r->is_reverse ? length - 1 - i : i, length, dout);
+    }
+}
+
+static void fill_zero(const hl_ref_call *call, void *const *outs)
+{
+    for (int j = 0; j < call->n_out; j++)
+        for (int64_t k = 0; k < hl_shape_numel(&call->out[j].shape); k++)
+            ((double *)outs[j])[k] = 0;
+}
+
+static void copy_state(const hl_recurrence *r, double *dh, double *dc, const double *from_h,
+                       const double *from_c)
+{
+    memcpy(dh, from_h, (size_t)(r->N * r->P) * sizeof *dh);
+    if (r->c0 >= 0) memcpy(dc, from_c, (size_t)(r->N * r->H) * sizeof *dc);
+}
+
 /* w, dout, dh, dc, out, gates, cells, h0, lengths[, c0][, w_hr] -> dz, dh0, dc0, hidden, states */
 static hl_status launch_recurrence_grad(const hl_kernel_state *state, void *const *args,
                                         const hl_launch *launch, hl_stream *stream)
@@ -228,25 +321,95 @@ static hl_status launch_recurrence_grad(const hl_kernel_state *state, void *cons
                   .dz = outs[HL_RECURRENCE_GRAD_DZ],
                   .hidden = outs[HL_RECURRENCE_GRAD_HIDDEN],
                   .states = outs[HL_RECURRENCE_GRAD_STATES]};
+    if (b.r.w_hr >= 0) b.w_hr = args[b.r.w_hr];
+    fill_zero(call, outs);
+    copy_state(&b.r, outs[HL_RECURRENCE_GRAD_DH0], outs[HL_RECURRENCE_GRAD_DC0],
+               args[HL_RECURRENCE_GRAD_DH], args[HL_RECURRENCE_GRAD_DC]);
+    run_rows_back(&b, args[HL_RECURRENCE_GRAD_DOUT], args[HL_RECURRENCE_GRAD_H0],
+                  b.r.c0 >= 0 ? args[b.r.c0] : NULL, outs[HL_RECURRENCE_GRAD_DH0],
+                  outs[HL_RECURRENCE_GRAD_DC0], args[HL_RECURRENCE_GRAD_LENGTHS], launch);
+    return HL_OK;
+}
+
+/* dw (rows,columns) += d x^T, of a step. */
+static void add_outer(double *dw, const double *d, const double *x, int64_t rows, int64_t columns)
+{
+    for (int64_t row = 0; row < rows; row++)
+        for (int64_t k = 0; k < columns; k++) dw[row * columns + k] += d[row] * x[k];
+}
+
+/* What x and all weights get of one step, of what its gates got. */
+static void add_step(const backward *b, const hl_ref_call *call, void *const *args, int64_t n,
+                     int64_t t, int64_t length)
+{
+    const hl_recurrence *r = &b->r;
+    const hl_attrs_recurrent *attrs = &call->attrs.recurrent;
+    void *const *outs = args + call->n_in;
+    int64_t rows = r->G * r->H, I = call->in[HL_RECURRENT_GRAD_X].shape.dim[2];
+    const double *x = (const double *)args[HL_RECURRENT_GRAD_X] + at(r, n, t, I, 0),
+                 *w_ih = args[HL_RECURRENT_GRAD_W_IH], *dz = b->dz + at(r, n, t, rows, 0),
+                 *hidden = (r->cell == HL_CELL_GRU ? b->hidden : b->dz) + at(r, n, t, rows, 0);
+    double *dx = (double *)outs[HL_RECURRENT_GRAD_DX] + at(r, n, t, I, 0);
+    for (int64_t row = 0; row < rows; row++) {
+        for (int64_t k = 0; k < I; k++) dx[k] += dz[row] * w_ih[row * I + k];
+        for (int64_t p = 0; p < r->P; p++)
+            ((double *)outs[HL_RECURRENT_GRAD_DW_HH])[row * r->P + p] +=
+                hidden[row] * find_before(b, b->out, b->h0, n, t, length, r->P, p);
+        if (attrs->has_bias) ((double *)outs[HL_RECURRENT_GRAD_BIAS])[row] += dz[row];
+        if (attrs->has_state_bias)
+            ((double *)outs[HL_RECURRENT_GRAD_STATE_BIAS])[row] += hidden[row];
+    }
+    add_outer(outs[HL_RECURRENT_GRAD_DW_IH], dz, x, rows, I);
+    for (int64_t j = 0; b->w_hr && j < r->H; j++) {
+        double full =
+            b->gates[at(r, n, t, rows, 3 * r->H + j)] * tanh(b->cells[at(r, n, t, r->H, j)]);
+        for (int64_t p = 0; p < r->P; p++)
+            ((double *)outs[HL_RECURRENT_GRAD_DW_HR])[p * r->H + j] +=
+                b->states[at(r, n, t, r->P, p)] * full;
+    }
+}
+
+/* For dz, what a GRU's products with the state get, and what projected states get. */
+static hl_status query_layer_grad(hl_device *device, const hl_graph *graph, hl_node_id id,
+                                  hl_kernel_req *out_req, hl_reason *out_why_not)
+{
+    hl_recurrent l = hl_recurrent_of(graph, &graph->nodes[id]);
+    HL_TRY(hl_ref_query_f64(device, graph, id, out_req, out_why_not));
+    out_req->scratch_bytes =
+        (size_t)(l.r.N * l.r.T * (2 * l.r.G * l.r.H + l.r.P)) * sizeof(double) + 1;
+    return HL_OK;
+}
+
+/* x, w_ih, w_hh, gates, cells, out, dout, dh, dc, h0, lengths[, c0][, w_hr] -> dx, dw_ih, dw_hh,
+ * dh0, dc0, dbias, dstate_bias, dw_hr */
+static hl_status launch_layer_grad(const hl_kernel_state *state, void *const *args,
+                                   const hl_launch *launch, hl_stream *stream)
+{
+    (void)stream;
+    const hl_ref_call *call = state->impl;
+    void *const *outs = args + call->n_in;
+    const int32_t *lengths = args[HL_RECURRENT_GRAD_LENGTHS];
+    int bias;
+    backward b = {.r = read_layer(call, HL_RECURRENT_GRAD_INPUTS, true, &bias),
+                  .w = args[HL_RECURRENT_GRAD_W_HH],
+                  .out = args[HL_RECURRENT_GRAD_OUT],
+                  .gates = args[HL_RECURRENT_GRAD_GATES],
+                  .cells = args[HL_RECURRENT_GRAD_CELLS],
+                  .dz = launch->scratch};
     const hl_recurrence *r = &b.r;
+    b.hidden = b.dz + r->N * r->T * r->G * r->H;
+    b.states = b.hidden + r->N * r->T * r->G * r->H;
     if (r->w_hr >= 0) b.w_hr = args[r->w_hr];
-    for (int j = 0; j < call->n_out; j++)
-        for (int64_t k = 0; k < hl_shape_numel(&call->out[j].shape); k++)
-            ((double *)outs[j])[k] = 0;
+    fill_zero(call, outs);
+    copy_state(r, outs[HL_RECURRENT_GRAD_DH0], outs[HL_RECURRENT_GRAD_DC0],
+               args[HL_RECURRENT_GRAD_DH], args[HL_RECURRENT_GRAD_DC]);
+    run_rows_back(&b, args[HL_RECURRENT_GRAD_DOUT], args[HL_RECURRENT_GRAD_H0],
+                  r->c0 >= 0 ? args[r->c0] : NULL, outs[HL_RECURRENT_GRAD_DH0],
+                  outs[HL_RECURRENT_GRAD_DC0], lengths, launch);
     for (int64_t n = 0; n < r->N; n++) {
-        int64_t length = read_length(r, args[HL_RECURRENCE_GRAD_LENGTHS], n, launch);
-        b.dh = (double *)outs[HL_RECURRENCE_GRAD_DH0] + n * r->P;
-        b.dc = (double *)outs[HL_RECURRENCE_GRAD_DC0] + (r->c0 >= 0 ? n * r->H : 0);
-        b.h0 = (const double *)args[HL_RECURRENCE_GRAD_H0] + n * r->P;
-        if (r->c0 >= 0) b.c0 = (const double *)args[r->c0] + n * r->H;
-        memcpy(b.dh, (const double *)args[HL_RECURRENCE_GRAD_DH] + n * r->P,
-               (size_t)r->P * sizeof *b.dh);
-        if (r->c0 >= 0)
-            memcpy(b.dc, (const double *)args[HL_RECURRENCE_GRAD_DC] + n * r->H,
-                   (size_t)r->H * sizeof *b.dc);
-        for (int64_t i = length - 1; i >= 0; i--)
-            run_step_grad(&b, n, r->is_reverse ? length - 1 - i : i, length,
-                          args[HL_RECURRENCE_GRAD_DOUT]);
+        int64_t length = read_length(r, lengths, n, launch);
+        b.h0 = (const double *)args[HL_RECURRENT_GRAD_H0] + n * r->P;
+        for (int64_t t = 0; t < length; t++) add_step(&b, call, args, n, t, length);
     }
     return HL_OK;
 }
@@ -254,5 +417,8 @@ static hl_status launch_recurrence_grad(const hl_kernel_state *state, void *cons
 static const hl_kernel kernels[] = {
     HL_REF_KERNEL(RECURRENCE, "recurrence", hl_ref_query_f64, launch_recurrence),
     HL_REF_KERNEL(RECURRENCE_GRAD, "recurrence_grad", hl_ref_query_f64, launch_recurrence_grad),
+    HL_REF_KERNEL(RECURRENT_LAYER, "recurrent_layer", hl_ref_query_f64, launch_layer),
+    HL_REF_KERNEL(RECURRENT_LAYER_GRAD, "recurrent_layer_grad", query_layer_grad,
+                  launch_layer_grad),
 };
 const hl_ref_family hl_ref_recurrence = HL_REF_FAMILY(kernels);

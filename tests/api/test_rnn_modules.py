@@ -1,5 +1,6 @@
 """Recurrent layers: lengths, packed sequences, states that are carried on, and wrong input."""
 
+import re
 from typing import Any
 
 import hotloop as hl
@@ -208,3 +209,27 @@ def test_order_of_packed_sequences() -> None:
     assert (np.abs(states[np.arange(7) < later[:, None]]) <= 1).all()
     with pytest.raises(AttributeError, match=r"TrainingConfig\(gradient_clip_val=1.0\)"):
         nn.utils.clip_grad_norm_  # noqa: B018
+
+
+class Last(nn.Module):
+    """Classes by the last state."""
+
+    def __init__(self, kind: Any) -> None:
+        super().__init__()
+        self.rnn = kind(4, 3, batch_first=True, bidirectional=True)
+        self.head = nn.Linear(6, 2)
+
+    def forward(self, x: hl.Tensor) -> hl.Tensor:
+        return self.head(self.rnn(x)[0][:, -1])
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_product_and_recurrence_stand_for_a_layer(kind: Any, precision: str) -> None:
+    """On the CPU, forward and back, with products of weights' gradients behind."""
+    config = quiet(max_epochs=1, accelerator="cpu", precision=precision)
+    text = hl.plan(Last(kind), (X, np.arange(5) % 2), config).text
+    assert "recurrent_layer" not in text
+    kernels = re.findall(r"cpu\.(recurrence_grad|recurrence|sgd|adamw)\b", text)
+    assert kernels[:4] == ["recurrence"] * 2 + ["recurrence_grad"] * 2
+    assert len(re.findall(r"cpu\.matmul\S* ", text.split("recurrence_grad")[-1])) >= 2

@@ -28,7 +28,9 @@ static inline hl_status eval_node(evaluation *e, hl_node_id id)
     for (int32_t j = 0; j < node->n_out; j++) args[node->n_in + j] = e->data[node->out + j];
     HL_TRY(hl_kernel_select(e->device, e->graph, id, false, &state.kernel, &req));
     HL_TRY(state.kernel->prepare(e->device, e->graph, id, &state));
+    launch.scratch = malloc(req.scratch_bytes + 1);
     hl_status status = state.kernel->launch(&state, args, &launch, NULL);
+    free(launch.scratch);
     hl_free(state.impl);
     return status;
 }

@@ -13,7 +13,7 @@
 #include "passes/passes.h"
 #include "tests/c/eval.h"
 
-enum { MAX_IN = 4, MAX_ELEMENTS = 256, MAX_OUT = 5 };
+enum { MAX_IN = 4, MAX_ELEMENTS = 256, MAX_OUT = 8 };
 
 typedef struct op_node {
     hl_op op;
@@ -174,7 +174,7 @@ static hl_status build_trial(const op_node *c, trial *t)
 
 /* ---- lowering -------------------------------------------------------------------------------- */
 
-enum { MAX_PAIRS = 256 };
+enum { MAX_PAIRS = 1024 };
 
 typedef struct lowered_pairs {
     hl_id node[MAX_PAIRS], lowered[MAX_PAIRS];
@@ -379,6 +379,49 @@ static void check_recurrence(int cell, bool reverse, bool is_more)
     hl_graph_destroy(graph);
 }
 
+/* The same of whole layers, every one with a bias. */
+static void check_layer(int cell, bool reverse, bool is_more)
+{
+    enum { N = 3, T = 3, I = 5, H = 4, P = 2 };
+    static const int32_t lengths[N] = {3, 0, 2};
+    int64_t gates = hl_cell_gates(cell) * H, width = is_more && cell == HL_CELL_LSTM ? P : H;
+    bool has_state_bias = is_more && cell == HL_CELL_GRU, has_projection = width != H;
+    hl_type types[9] = {{HL_DTYPE_F64, {3, {N, T, I}}},
+                        {HL_DTYPE_F64, {2, {gates, I}}},
+                        {HL_DTYPE_F64, {2, {gates, width}}},
+                        {HL_DTYPE_F64, {2, {N, width}}},
+                        {HL_DTYPE_I32, {1, {N}}}};
+    hl_attrs attrs = {.recurrent = {.cell = cell,
+                                    .reverse = reverse,
+                                    .has_bias = true,
+                                    .has_state_bias = has_state_bias,
+                                    .has_projection = has_projection}};
+    hl_graph *graph;
+    hl_id in[9], floats[9], out, loss = HL_NONE, grads[9];
+    double numbers[9][200];
+    void *data[9];
+    int n_in = HL_RECURRENT_INPUTS, n_floats = 0;
+    if (cell == HL_CELL_LSTM) types[n_in++] = (hl_type){HL_DTYPE_F64, {2, {N, H}}};
+    types[n_in++] = (hl_type){HL_DTYPE_F64, {1, {gates}}};
+    if (has_state_bias) types[n_in++] = (hl_type){HL_DTYPE_F64, {1, {gates}}};
+    if (has_projection) types[n_in++] = (hl_type){HL_DTYPE_F64, {2, {P, H}}};
+    check_case("layer, cell %d, reverse %d, more %d", cell, reverse, is_more);
+    CHECK_OK(hl_graph_create(&graph));
+    for (int k = 0; k < n_in; k++) {
+        for (int64_t i = 0; i < hl_shape_numel(&types[k].shape); i++) numbers[k][i] = draw();
+        data[k] = numbers[k];
+        CHECK_OK(hl_graph_input(graph, "x", types[k], &in[k]));
+        if (k != HL_RECURRENT_LENGTHS) floats[n_floats++] = in[k];
+    }
+    memcpy(numbers[HL_RECURRENT_LENGTHS], lengths, sizeof lengths);
+    CHECK_OK(hl_graph_add(graph, HL_OP_RECURRENT_LAYER, in, n_in, &attrs, &out));
+    for (int j = 0; j < (cell == HL_CELL_LSTM ? 3 : 2); j++)
+        CHECK_OK(add_weighted_sum(graph, out + j, &loss));
+    CHECK_OK(hl_pass_autodiff(graph, loss, HL_NONE, floats, n_floats, grads));
+    CHECK(check_lowering(graph, data) >= 10);
+    hl_graph_destroy(graph);
+}
+
 static void test_lowering(void)
 {
     bool seen[HL_OP_COUNT] = {false};
@@ -392,7 +435,11 @@ static void test_lowering(void)
     }
     check_gradient_norm();
     check_attention();
-    for (int i = 0; i < 4 * HL_CELL_COUNT; i++) check_recurrence(i / 4, i / 2 % 2, i % 2);
+    for (int i = 0; i < 4 * HL_CELL_COUNT; i++) {
+        check_recurrence(i / 4, i / 2 % 2, i % 2);
+        check_layer(i / 4, i / 2 % 2, i % 2);
+    }
+    seen[HL_OP_RECURRENT_LAYER] = seen[HL_OP_RECURRENT_LAYER_GRAD] = true;
     seen[HL_OP_RECURRENCE] = seen[HL_OP_RECURRENCE_GRAD] = true;
     seen[HL_OP_GRADIENT_NORM] = seen[HL_OP_ATTENTION] = seen[HL_OP_ATTENTION_GRAD] = true;
     for (int op = 0; op < HL_OP_COUNT; op++) {

@@ -10,6 +10,7 @@
 void hl_fake_dnn_reset(const hl_fake_dnn_config *config);
 int64_t hl_fake_dnn_fail(int64_t k, bool sticky, int status);
 int64_t hl_fake_dnn_live(void);
+int64_t hl_fake_dnn_rnn_runs(int algo, bool is_forward);
 hl_fake_dnn_counts hl_fake_dnn_get_counts(void);
 void hl_fake_dnn_configure(const char *text);
 
@@ -44,8 +45,13 @@ void hl_fake_dnn_configure(const char *text)
                                  .has_no_steps = strcmp(text, "no_steps=1") == 0,
                                  .has_no_sums = strcmp(text, "no_sums=1") == 0,
                                  .runs_nothing = strcmp(text, "runs_nothing=1") == 0};
+    double *ms = wanted.rnn_ms;
+    bool of_layers = sscanf(text, "rnn_lacks=%u", &wanted.rnn_lacks) == 1 ||
+                     sscanf(text, "rnn_refuses=%u", &wanted.rnn_refuses) == 1 ||
+                     sscanf(text, "rnn_varies=%u", &wanted.rnn_varies) == 1 ||
+                     sscanf(text, "rnn_ms=%lf,%lf,%lf,%lf", &ms[0], &ms[1], &ms[2], &ms[3]) == 4;
     if (*text && !wanted.drops_nan && !wanted.has_no_steps && !wanted.has_no_sums &&
-        !wanted.runs_nothing)
+        !wanted.runs_nothing && !of_layers)
         fprintf(stderr, "the fake cuDNN: not understood: %s\n", text);
     hl_fake_dnn_reset(&wanted);
 }
@@ -61,6 +67,11 @@ int64_t hl_fake_dnn_live(void)
     return counts.live;
 }
 
+int64_t hl_fake_dnn_rnn_runs(int algo, bool is_forward)
+{
+    return is_forward ? counts.forwards[algo] : counts.backwards[algo];
+}
+
 hl_fake_dnn_counts hl_fake_dnn_get_counts(void)
 {
     return counts;
@@ -74,10 +85,39 @@ cudnnStatus_t hl_fake_dnn_complain(const char *what)
     return CUDNN_STATUS_BAD_PARAM;
 }
 
-/* Every call that may fail. */
+cudnnStatus_t hl_fake_dnn_begin(void)
+{
+    counts.calls++;
+    return must_fail() ? failure.status : CUDNN_STATUS_SUCCESS;
+}
 #define CALL                                                                                       \
-    counts.calls++;                                                                                \
-    if (must_fail()) return failure.status
+    do {                                                                                           \
+        cudnnStatus_t status_ = hl_fake_dnn_begin();                                               \
+        if (status_ != CUDNN_STATUS_SUCCESS) return status_;                                       \
+    } while (0)
+
+void hl_fake_dnn_count_live(int n)
+{
+    counts.live += n;
+}
+
+void hl_fake_dnn_count_rnn(int algo, bool is_forward)
+{
+    counts.forwards[algo] += is_forward;
+    counts.backwards[algo] += !is_forward;
+}
+
+bool hl_fake_dnn_stream(cudnnHandle_t handle, CUstream *out_stream)
+{
+    bool is_there = handle && handle->kind == HANDLE;
+    *out_stream = is_there ? handle->stream : NULL;
+    return is_there;
+}
+
+const hl_fake_dnn_config *hl_fake_dnn_asked(void)
+{
+    return &config;
+}
 
 size_t cudnnGetVersion(void)
 {

@@ -30,7 +30,6 @@ typedef struct desc {
     int heur_mode;
 } desc;
 
-cudnnStatus_t hl_fake_dnn_complain(const char *what);
 /* An attribute as numbers of 64 bits; how many, 0: it was not set. */
 int64_t hl_fake_dnn_numbers(const desc *d, int name, int64_t *out);
 /* NULL: it was not set. */

@@ -68,6 +68,15 @@ typedef struct job {
     bool is_rounded, drops_nan; /* operands to TF32; relu makes 0 of a NaN */
 } job;
 
+cudnnStatus_t hl_fake_dnn_complain(const char *what);
+/* Counts a call that may fail; what it fails with. */
+cudnnStatus_t hl_fake_dnn_begin(void);
+void hl_fake_dnn_count_live(int n);
+void hl_fake_dnn_count_rnn(int algo, bool is_forward);
+/* False: there is no such handle. */
+bool hl_fake_dnn_stream(cudnnHandle_t handle, CUstream *out_stream);
+const struct hl_fake_dnn_config *hl_fake_dnn_asked(void);
+
 /* A stream's work: computes a job's result. */
 const char *hl_fake_dnn_run(void *job);
 void hl_fake_dnn_attend(const job *job);

@@ -35,6 +35,7 @@ SHAPED = {
     "index_copy": "xab ic xcb", "batch_gather": "", "dropout_mask": "", "uniform": "",
     "conv": "", "conv_transpose": "", "unfold": "", "fold": "", "max_pool": "",
     "max_pool_index": "", "resample": "", "attention": "xabcd xabdd xabdc", "recurrence": "",
+    "recurrent_layer": "",
     "ctc_loss": "xabc ibd ib ib", "cholesky": "xabb", "triangular_solve": "xabb xabc",
     "searchsorted": "xab xac", "deformable_attention": "",
 }  # fmt: skip
@@ -216,6 +217,8 @@ class Fuzz:
             return self.windows(name, attrs, real, self.pick((1, 1, 2, 3)))
         if name == "recurrence":
             return self.recurrence(attrs, real, a, b, c)
+        if name == "recurrent_layer":
+            return self.recurrent(attrs, real, a, b, c, d)
         if name == "deformable_attention":
             attrs.update(heights=[c, 2], widths=[2, d])
             places = (a, b, 3, 2, c)
@@ -247,6 +250,20 @@ class Fuzz:
             shapes.append((gates,))
         shapes += [(width, h)] * attrs.get("has_projection", 0)
         return [self.make("int32" if i == 3 else dtype, s) for i, s in enumerate(shapes)]
+
+    def recurrent(
+        self, attrs: dict[str, Any], dtype: str, n: int, t: int, h: int, size: int
+    ) -> list[int]:
+        """As recurrence, for a layer of inputs of this size."""
+        w, _z, h0, lengths, *rest = self.recurrence(attrs, dtype, n, t, h)
+        cell = attrs["cell"]
+        gates = (1, 1, 4, 3)[cell] * h
+        attrs["has_state_bias"] = attrs.pop("has_bias", 0)
+        inputs = [self.make(dtype, shape) for shape in ((n, t, size), (gates, size))]
+        if self.pick((0, 1)):
+            attrs["has_bias"] = 1
+            rest.insert(cell == 2, self.make(dtype, (gates,)))
+        return [*inputs, w, h0, lengths, *rest]
 
     def windows(self, name: str, attrs: dict[str, Any], dtype: str, n: int) -> list[int]:
         """Operands and attributes of an op with n spatial dims, which mostly fit."""

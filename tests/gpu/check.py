@@ -290,6 +290,12 @@ def first(part: Part) -> None:
     part.run("products", [*pytest_command(), *cases], seconds=60.0, **env)
     cases = ["tests/ops/test_values.py", "tests/train/test_gpu_convolutions.py", "-k", "conv"]
     part.run("convolutions", [*pytest_command(), *cases], seconds=45.0, **env)
+    part.run(
+        "recurrent layers",
+        [*pytest_command(), "tests/train/test_gpu_recurrent.py"],
+        seconds=45.0,
+        **env,
+    )
     cases = [f"tests/train/test_gpu.py::{name}" for name in _TELLING]
     part.run("captures", [*pytest_command(), *cases], **env)
 

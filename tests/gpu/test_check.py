@@ -139,6 +139,7 @@ def test_the_first_part_ends_in_three_minutes(toolkit: Path) -> None:
         "kernels",
         "products",
         "convolutions",
+        "recurrent layers",
         "captures",
     ]
     assert part.commands["memcheck"][:3] == [str(tool), "--tool", "memcheck"]

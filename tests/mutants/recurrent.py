@@ -5,6 +5,7 @@ from mutants.mutant import Mutant, c, cuda, host, python
 _KERNELS, _OPS = "kernels/cpu/recurrence_nodes.h", "csrc/ops/recurrence.c"
 _GPU, _LAUNCHER = "kernels/cuda/recurrence.cu", "kernels/cuda/recurrence.c"
 _GPU_TEST, _HOST_TEST = cuda("test_kernels_recurrence"), host("test_device_recurrence")
+_LIBRARY = "kernels/cuda/dnn_recurrent.c"
 _LAYERS = "tests/api/test_rnn_modules.py"
 _BACKWARDS = "tests/ops/test_gradients.py::test_gradient"
 _BACKWARDS += "[recurrence-states-gru-5x4x33-reverse-lengths]"
@@ -58,6 +59,41 @@ MUTANTS = [
         "return r->is_sorted && n > 0 && lengths[n] > lengths[n - 1];",
         "return false;",
         python(_LAYERS + "::test_order_of_packed_sequences"),
+    ),
+    Mutant(
+        "a-layer-apart-has-no-gradient-of-the-states-bias",
+        "csrc/ops/recurrent.c",
+        ".needs_bias = l.has_state_bias,",
+        ".needs_bias = false,",
+        c("test_vjp"),
+    ),
+    Mutant(
+        "weights-lie-one-behind-another-in-the-librarys-block",
+        _LIBRARY,
+        "last->at + last->bytes == piece->at)",
+        "last->at < piece->at)",
+        host("test_device_recurrent_dnn"),
+    ),
+    Mutant(
+        "layers-whose-lengths-the-step-makes-are-the-librarys",
+        _LIBRARY,
+        "if (value->kind != HL_VALUE_CONST) return false;",
+        "if (value->kind != HL_VALUE_CONST) return true;",
+        host("test_device_recurrent_dnn"),
+    ),
+    Mutant(
+        "algorithms-that-no-capture-takes",
+        "kernels/cuda/recurrent_dnn.c",
+        "if (algo->is_probed) return HL_OK;",
+        "return HL_OK;",
+        host("test_device_recurrent_dnn"),
+    ),
+    Mutant(
+        "any-workspace-for-a-layer",
+        _LIBRARY,
+        "return algo->work_bytes > most_workspace(d)",
+        "return algo->work_bytes < most_workspace(d) / 4096",
+        host("test_device_recurrent_dnn"),
     ),
     Mutant(
         "second-direction-goes-forward",

@@ -11,6 +11,7 @@ from ops import (
     cases_pointwise,
     cases_pool,
     cases_recurrence,
+    cases_recurrent,
     cases_reduce,
     cases_sort,
     cases_view,
@@ -21,6 +22,7 @@ CASES: dict[str, Case] = {}
 for _module in (
     cases_attention,
     cases_recurrence,
+    cases_recurrent,
     cases_conv,
     cases_deformable,
     cases_pointwise,

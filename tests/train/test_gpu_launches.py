@@ -3,7 +3,7 @@
 import ast
 import itertools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import hotloop as hl
@@ -155,7 +155,17 @@ def plan_of_steps(kind: str, hidden: int, precision: str, steps: int) -> Any:
     return hl.plan(Last(kind, hidden), data, config)
 
 
+@pytest.fixture
+def own_recurrences(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Without cuDNN, which takes whole layers of float32 (test_gpu_recurrent.py)."""
+    monkeypatch.setenv("HOTLOOP_CUDNN_PATH", "none")
+    hl.empty_cache()
+    yield
+    hl.empty_cache()
+
+
 @emulated
+@pytest.mark.usefixtures("own_recurrences")
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
 @pytest.mark.parametrize("kind", LOWERED)
 def test_a_recurrence_is_one_launch(kind: str, precision: str) -> None:
@@ -167,6 +177,7 @@ def test_a_recurrence_is_one_launch(kind: str, precision: str) -> None:
 
 
 @emulated
+@pytest.mark.usefixtures("own_recurrences")
 @pytest.mark.parametrize("kind", LOWERED)
 def test_a_large_recurrence_goes_step_by_step(kind: str) -> None:
     """Where reading the weight at every step would take longer than launches."""

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 from hotloop.graph.build import Operand, add_nodes, cast, lift
 from hotloop.graph.creation import full, zeros
 from hotloop.graph.symbolic import Tensor
-from hotloop.nn.functional.linears import linear
 
 __all__ = ["CELLS", "LayerWeights", "State", "run_layer"]
 
@@ -53,21 +52,25 @@ def run_layer(
     bias = w.bias_ih
     if bias is not None and w.bias_hh is not None and not has_own_bias:
         bias = lift(bias) + w.bias_hh
-    z = linear(x, w.ih, bias)
-    h0 = zeros(rows, weight.shape[1], dtype=z.dtype) if state.h is None else cast(state.h, z.dtype)
+    w_ih = lift(w.ih)
+    dtype = w_ih.dtype
+    h0 = zeros(rows, weight.shape[1], dtype=dtype) if state.h is None else cast(state.h, dtype)
     if lengths is None:
         lengths = full((rows,), steps, dtype="int32")
-    inputs: list[Tensor] = [cast(weight, z.dtype), z, h0, lengths]
+    inputs: list[Tensor] = [cast(x, dtype), w_ih, cast(weight, dtype), h0, lengths]
     if cell == "LSTM":
-        c = zeros(rows, units, dtype=z.dtype) if state.c is None else cast(state.c, z.dtype)
+        c = zeros(rows, units, dtype=dtype) if state.c is None else cast(state.c, dtype)
         inputs.append(c)
+    if bias is not None:
+        inputs.append(cast(lift(bias), dtype))
     if has_own_bias and w.bias_hh is not None:
-        inputs.append(cast(lift(w.bias_hh), z.dtype))
+        inputs.append(cast(lift(w.bias_hh), dtype))
     if w.hr is not None:
-        inputs.append(cast(lift(w.hr), z.dtype))
+        inputs.append(cast(lift(w.hr), dtype))
     attrs: dict[str, Any] = {
-        "cell": number, "reverse": int(reverse), "has_bias": int(has_own_bias),
-        "has_projection": int(w.hr is not None), "is_sorted": int(is_sorted),
+        "cell": number, "reverse": int(reverse), "has_bias": int(bias is not None),
+        "has_state_bias": int(has_own_bias), "has_projection": int(w.hr is not None),
+        "is_sorted": int(is_sorted),
     }  # fmt: skip
-    out, h, c_last, *_ = add_nodes("recurrence", *inputs, **attrs)
+    out, h, c_last, *_ = add_nodes("recurrent_layer", *inputs, **attrs)
     return out, State(h, c_last if cell == "LSTM" else None)
