@@ -641,8 +641,7 @@ class Module(Checked, Extras):
         Returns
         -------
         dict of str to ndarray
-            Tied ones by each of their names. ``load_state_dict`` takes over what training found of
-            the data where all names fit; ``dict(state)`` has values alone.
+            What training found of the data goes with it to a module that takes all of its names.
 
         Examples
         --------
