@@ -785,8 +785,8 @@ _STATE = [
     Mutant(
         "values-of-a-loaded-model-are-its-own",
         _SAVING,
-        "{name: read_only(array) for name, array in self._state().items()}",
-        "self._state()",
+        "StateDict((name, read_only(array)) for name, array in self._state().items())",
+        "StateDict(self._state())",
         python(_TESTS + "saving.py::test_round_trip"),
     ),
     Mutant(

@@ -66,8 +66,8 @@ def load_weights(
         return model
     if isinstance(weights, Mapping):
         raise ConfigError(
-            f"weights: must be the path of a local file, got a {type(weights).__name__} of "
-            f"{len(weights)} values; leave weights out and write model.load_state_dict(values)"
+            f"weights: must be the path of a local file, got a dict of {len(weights)} values; "
+            "leave weights out and write model.load_state_dict(values)"
         )
     is_path = isinstance(weights, str | os.PathLike)
     if not is_path or _is_of_origin(weights):

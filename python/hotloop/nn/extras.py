@@ -10,6 +10,8 @@ from hotloop.nn.refused import Refused
 
 __all__ = ["Extras"]
 
+_OF_TORCH_COMPILE = {"backend", "disable", "dynamic", "fullgraph", "mode", "options"}
+
 
 class Extras(Refused):
     """Methods that modules inherit; they stand on those of :class:`hotloop.nn.Module`."""
@@ -143,11 +145,22 @@ class Extras(Refused):
             "give the other process state_dict() and let it call load_state_dict"
         )
 
-    def compile(self, *args: Any, **kwargs: Any) -> None:
+    def compile(self, **kwargs: Any) -> None:
         """Does nothing: every model is planned as a whole before it runs.
 
         Parameters
         ----------
-        *args, **kwargs
-            Taken for torch's sake.
+        **kwargs
+            Those of ``torch.compile``, taken for torch's sake.
+
+        Raises
+        ------
+        ConfigError
+            For others, such as Keras's ``optimizer`` and ``loss``.
         """
+        others = sorted(set(kwargs) - _OF_TORCH_COMPILE)
+        if others:
+            raise ConfigError(
+                f"compile: takes what torch.compile takes, got {', '.join(others)}; optimizer, loss "
+                "and metrics go to hl.train(model, data, TrainingConfig(...))"
+            )
