@@ -161,6 +161,6 @@ class Extras(Refused):
         others = sorted(set(kwargs) - _OF_TORCH_COMPILE)
         if others:
             raise ConfigError(
-                f"compile: takes what torch.compile takes, got {', '.join(others)}; optimizer, loss "
-                "and metrics go to hl.train(model, data, TrainingConfig(...))"
+                f"compile: takes what torch.compile takes, got {', '.join(others)}; optimizer, loss"
+                " and metrics go to hl.train(model, data, TrainingConfig(...))"
             )
