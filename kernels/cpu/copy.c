@@ -83,10 +83,37 @@ static void copy_one(unsigned char *dst, const unsigned char *src, size_t bytes)
     }
 }
 
+typedef uint32_t word_any __attribute__((may_alias));
+
+static void fill_words(word_any *dst, uint32_t word, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) dst[i] = word;
+}
+
+/* n times one element. Zeros, as gradients of tables begin, go by memset, which writes large ones
+ * without reading what they overwrite. */
+static void fill_run(unsigned char *dst, const unsigned char *value, int64_t n, size_t bytes)
+{
+    static const unsigned char zeros[8] = {0};
+    uint32_t word;
+    if (n > 0 && memcmp(value, zeros, bytes) == 0) {
+        memset(dst, 0, (size_t)n * bytes);
+    } else if (bytes == 4) {
+        memcpy(&word, value, 4);
+        fill_words((word_any *)(void *)dst, word, n);
+    } else {
+        for (int64_t i = 0; i < n; i++) copy_one(dst + (size_t)i * bytes, value, bytes);
+    }
+}
+
 /* n elements that lie `stride` apart. */
 static void copy_run(unsigned char *dst, const unsigned char *src, int64_t n, int64_t stride,
                      size_t bytes)
 {
+    if (stride == 0) {
+        fill_run(dst, src, n, bytes);
+        return;
+    }
     if (stride == 1) {
         memcpy(dst, src, (size_t)n * bytes);
         return;
@@ -471,11 +498,6 @@ static int64_t find_line(const pad_state *pad, int64_t line)
     return element;
 }
 
-static void fill_elements(unsigned char *dst, const void *value, int64_t n, size_t bytes)
-{
-    for (int64_t i = 0; i < n; i++) copy_one(dst + (size_t)i * bytes, value, bytes);
-}
-
 /* Writes places [begin, end) of a line, one by one. */
 static void pad_ends(const pad_state *pad, const unsigned char *src, unsigned char *dst,
                      const void *value, size_t bytes, int64_t begin, int64_t end)
@@ -533,7 +555,7 @@ static void run_pad(const hl_kernel_state *state, void *const *args, int64_t beg
         int64_t source = find_line(pad, line);
         unsigned char *dst = out + (size_t)(line * width) * bytes;
         if (source < 0) {
-            fill_elements(dst, &value, width, bytes);
+            fill_run(dst, (const unsigned char *)&value, width, bytes);
         } else {
             pad_line(pad, x + (size_t)source * bytes, dst, &value, bytes);
         }
