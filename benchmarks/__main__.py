@@ -8,7 +8,7 @@ DataLoader, and tuned (fused optimizer, index_select, no .item(), a malloc that 
 the better of one and all threads). MKL, PyTorch's matrix library, takes a slow path on processors
 that are not Intel's; the columns with MKL show PyTorch with that path forced open (mkl_path.c).
 Rows of images and sequences have PyTorch's three forms, on all threads: default, tuned (images with
-channels last), and that compiled.
+channels last), and that compiled; and the slowest nodes of hotloop's step.
 
 Columns on a GPU, in the workload's precision: PyTorch as its users write it, with batches from host
 memory; with data on the GPU and a fused optimizer; the better of torch.compile with CUDA graphs and
@@ -143,7 +143,12 @@ def measure(workload: Workload, options: argparse.Namespace, mkl_path: Path | No
         rivals = [r for name, r in rates.items() if name.partition("/")[0] == column]
         if rivals:
             ratios[column] = ratio_of(rates["hotloop"], max(rivals, key=statistics.median))
-    return Row(workload.title, ratios, workload.aims, raw={"samples_per_second": rates})
+    profile = None
+    if workload.compiled:
+        environment = {"HOTLOOP_NUM_THREADS": str(options.threads)}
+        profile = profile_step(workload, "cpu", None, environment)
+    raw = {"samples_per_second": rates}
+    return Row(workload.title, ratios, workload.aims, raw=raw, profile=profile)
 
 
 def sides_on_gpu(workload: Workload, gpu: dict[str, Any], smoke: bool) -> Iterator[Side]:
@@ -188,22 +193,31 @@ def measure_on_gpu(workload: Workload, options: argparse.Namespace, gpu: dict[st
         {} if options.smoke else workload.aims,
         "; ".join(notes),
         {"samples_per_second": rates, "cores": cores, "absent": absent},
-        profile_on_gpu(workload, rates, options.smoke),
+        profile_step(workload, "cuda", peaks_of(workload, rates), {}, smoke=options.smoke),
     )
 
 
-def profile_on_gpu(
-    workload: Workload, rates: dict[str, list[float]], smoke: bool
-) -> dict[str, Any]:
-    """The nodes of hotloop's step beside PyTorch's best product and copy."""
+def peaks_of(workload: Workload, rates: dict[str, list[float]]) -> dict[str, float]:
+    """What PyTorch's best product and copy say is possible."""
     names = {"peak": _PEAKS[workload.precision], "copy": "bytes"}
-    peaks = {names[mode]: max(rates[mode]) for mode in names if mode in rates}
-    command = [sys.executable, "-m", "benchmarks.worker_hotloop", workload.name, "--device", "cuda"]
+    return {names[mode]: max(rates[mode]) for mode in names if mode in rates}
+
+
+def profile_step(
+    workload: Workload,
+    device: str,
+    peaks: dict[str, float] | None,
+    environment: dict[str, str],
+    *,
+    smoke: bool = False,
+) -> dict[str, Any]:
+    """The nodes of hotloop's step beside these peaks; None: those that hotloop measures."""
+    command = [sys.executable, "-m", "benchmarks.worker_hotloop", workload.name, "--device", device]
     command += ["--precision", workload.precision, *(["--smoke"] if smoke else [])]
     done = subprocess.run(
         [*command, "--profile", json.dumps(peaks)],
         cwd=ROOT,
-        env=clean_environment(),
+        env=clean_environment(**environment),
         check=True,
         stdout=subprocess.PIPE,
     )

@@ -1,7 +1,7 @@
 """hotloop's side: ``hl.train`` as users call it, measured over whole epochs.
 
     python -m benchmarks.worker_hotloop NAME [--device cuda] [--precision P] [--smoke]
-    python -m benchmarks.worker_hotloop NAME ... --profile '{"bytes": 4e12, "float32": 6e13}'
+    python -m benchmarks.worker_hotloop NAME ... --profile '{"bytes": 4e12, "float32": 6e13}'|null
 
 Threads by HOTLOOP_NUM_THREADS. Schedule constant and no weight decay exempted, as on PyTorch's
 side; training loss is summed as always. Data comes from arrays in host memory on every device.
@@ -71,8 +71,10 @@ def train(workload: Workload, device: str) -> None:
         hl.train(model, data, config, callbacks=(epochs,))
 
 
-def profile(workload: Workload, device: str, peaks: dict[str, float]) -> None:
-    """Prints the nodes of a step, with their shares of the roofline of these peaks."""
+def profile(workload: Workload, device: str, peaks: dict[str, float] | None) -> None:
+    """Prints the nodes of a step, with their shares of the roofline of these peaks; None: of those
+    that hotloop measures.
+    """
     print(json.dumps(hl.profile(*make_run(workload, device), peaks=peaks).to_dict()))
 
 
@@ -94,10 +96,10 @@ def _counted(batches: Iterator[Any]) -> Any:
 
 if __name__ == "__main__":
     parser = parser_of(__doc__)
-    parser.add_argument("--profile", type=json.loads, metavar="PEAKS")
+    parser.add_argument("--profile", metavar="PEAKS")
     chosen = parser.parse_args()
     if chosen.profile is not None:
-        profile(workload_of(chosen), chosen.device, chosen.profile)
+        profile(workload_of(chosen), chosen.device, json.loads(chosen.profile))
     elif chosen.name == FEEDING.name:
         feed(FEEDING)
     else:
