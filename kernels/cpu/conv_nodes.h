@@ -79,7 +79,9 @@ static int64_t count_columns(const conv_state *s)
 static hl_gemm make_gemm(const conv_state *s, int64_t n_taps)
 {
     bool is_run = s->copies || s->is_matrix || n_taps == 0; /* no taps: an empty run */
-    int64_t n_segments = is_run ? 1 : n_taps, k = is_run ? n_taps * s->run : s->in;
+    /* Copied runs are of whole words; behind those of a matrix lies what is no term of theirs. */
+    int64_t run = s->is_matrix ? s->in : s->run;
+    int64_t n_segments = is_run ? 1 : n_taps, k = is_run ? n_taps * run : s->in;
     if (s->by_lines) n_segments = s->n_lines, k = s->line_taps * s->spread;
     if (s->adds_lines) n_segments = 1, k = s->in;
     return (hl_gemm){.type = TYPE,

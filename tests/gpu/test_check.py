@@ -325,7 +325,8 @@ def test_a_row_s_nodes_stand_beside_peaks_of_pytorch(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(benchmark.subprocess, "run", run)
     rates = {"hotloop": [1.0], "peak": [2e14, 3e14], "copy": [4e12]}
     large = next(w for w in TRAINING_CUDA if w.name == "large")
-    assert benchmark.profile_on_gpu(large, rates, smoke=False) == {"nodes": []}
+    peaks = benchmark.peaks_of(large, rates)
+    assert benchmark.profile_step(large, "cuda", peaks, {}) == {"nodes": []}
     peaks = json.loads(asked[asked.index("--profile") + 1])
     assert peaks == {"bfloat16": 3e14, "bytes": 4e12}
     assert asked[asked.index("--precision") + 1] == "bf16-mixed"

@@ -105,6 +105,13 @@ MUTANTS = [
         c("test_hoist"),
     ),
     Mutant(
+        "pixels-have-a-channel-of-the-next-one",
+        "kernels/cpu/conv_nodes.h",
+        "int64_t run = s->is_matrix ? s->in : s->run;",
+        "int64_t run = s->run;",
+        python("tests/ops/test_conv_16.py::test_infinity_stays_in_its_windows"),
+    ),
+    Mutant(
         "the-bell-of-gelu-is-twice-as-narrow",
         "csrc/ir/pointwise_functions.def",
         "REAL bell = F(exp)(F(neg)(x * x * half))",

@@ -86,10 +86,12 @@ def test_of_bfloat16(s: Shape, isa: str) -> None:
 
 
 @pytest.mark.parametrize("isa", _core.cpu_info()["isa"])
-@pytest.mark.parametrize("channels", [1, 2, 3, 5, 20])
-def test_infinity_stays_in_its_windows(channels: int, isa: str) -> None:
+@pytest.mark.parametrize("channels", [1, 2, 3, 5, 20, 29])
+@pytest.mark.parametrize("reach", [0, 1])
+def test_infinity_stays_in_its_windows(reach: int, channels: int, isa: str) -> None:
     """However kernels fill up runs: zero times what stands beside a window would be NaN."""
-    s = Shape("edge", 1, channels, 4, (9, 35), (3, 3), before=(1, 1), after=(1, 1))
+    beside, kernel = (reach, reach), (2 * reach + 1, 2 * reach + 1)
+    s = Shape("edge", 1, channels, 5, (9, 35), kernel, before=beside, after=beside)
     x, w, b, dy = draw(s)
     x[0, :, 4, 17] = np.inf
     dy[0, :, 4, 17] = np.inf
@@ -107,7 +109,7 @@ def test_infinity_stays_in_its_windows(channels: int, isa: str) -> None:
         plan.input(i, array)
     assert plan.run(1, 60.0) == ("done", 1)
     reached = np.zeros((9, 35), bool)
-    reached[3:6, 16:19] = True
+    reached[4 - reach : 5 + reach, 17 - reach : 18 + reach] = True
     for value in (plan.output(0), plan.output(1)):
         assert not np.isfinite(value[0, :, reached]).any()
         assert np.isfinite(value[0, :, ~reached]).all()
