@@ -72,6 +72,7 @@ const hl_library_kind hl_library_cudnn = {
     .variable = "HOTLOOP_CUDNN_PATH",
     .sonames = {"libcudnn.so.9"},
     .folders = {"cudnn/lib"},
+    .part = "libcudnn_graph.so.9",
     .version = read_cudnn_version,
     .version_text = write_patch_version,
 };
@@ -211,6 +212,29 @@ static void describe_absence(const hl_library_kind *kind, const hl_library_searc
              kind->folders[0] ? " in no nvidia wheel of this Python," : "", kind->variable);
 }
 
+/* A part that lies beside the library is loaded by its path: then the library finds it in the
+ * process, and where it cannot be loaded that is said here. One that lies elsewhere is left to the
+ * library. False: it does not load. */
+static bool load_part(const hl_library_kind *kind, hl_library_found *found)
+{
+    char path[HL_LIBRARY_PATH_BYTES], words[HL_LIBRARY_WHY_BYTES / 2];
+    const char *slash = strrchr(found->path, '/');
+    folder_content content = {.kind = &(hl_library_kind){.sonames = {kind->part}}};
+    hl_os_library part;
+    if (!kind->part || !slash) return true;
+    snprintf(path, sizeof path, "%.*s", (int)(slash - found->path), found->path);
+    if (!read_folder(path, &content) || !content.has[0]) return true;
+    size_t used = strlen(path);
+    snprintf(path + used, sizeof path - used, "/%s", kind->part);
+    if (hl_os_library_open(path, true, &part, words, sizeof words)) {
+        hl_os_library_close(&part);
+        return true;
+    }
+    hl_os_library_close(&found->library);
+    snprintf(found->why_not, sizeof found->why_not, "its part does not load: %s", words);
+    return false;
+}
+
 void hl_library_find(const hl_library_kind *kind, const hl_library_search *search,
                      hl_library_found *out_found)
 {
@@ -225,6 +249,7 @@ void hl_library_find(const hl_library_kind *kind, const hl_library_search *searc
     }
     out_found->why_not[0] = '\0';
     hl_os_library_path(out_found->library, out_found->path, sizeof out_found->path);
+    if (!load_part(kind, out_found)) return;
     out_found->version = kind->version(out_found->library);
     if (out_found->version)
         kind->version_text(out_found->version, out_found->version_text,

@@ -19,6 +19,8 @@ typedef struct hl_library_kind {
     const char *sonames[HL_LIBRARY_NAMES]; /* best first, NULL-terminated if shorter */
     const char *folders[HL_LIBRARY_NAMES]; /* of the wheel of each soname, below nvidia/ */
     int cuda[HL_LIBRARY_NAMES];            /* that each soname is of: 13000; 0: any */
+    const char *part; /* (optional) of its folder, which it loads when it is called, and ends the
+                         process where that fails */
     int (*version)(hl_os_library library); /* 0: it does not say */
     void (*version_text)(int version, char *out_text, size_t bytes);
 } hl_library_kind;

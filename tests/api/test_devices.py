@@ -5,6 +5,7 @@ the machine it stands for.
 """
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -101,6 +102,20 @@ def test_a_folder_without_the_library(tmp_path: Path, monkeypatch, variable, nam
     assert want in [library.why_not for library in found.libraries]
     if variable == "HOTLOOP_CUDA_PATH":
         assert f"needs an NVIDIA driver, got none ({want})" in found.why_no_gpu
+
+
+def test_a_library_whose_part_does_not_load(tmp_path: Path, monkeypatch) -> None:
+    """Asked for its version, cuDNN loads a part, and ends the process where that fails."""
+    shutil.copy(_core.__file__, tmp_path / "libcudnn.so.9")  # some library
+    monkeypatch.setenv("HOTLOOP_CUDNN_PATH", str(tmp_path))
+
+    def why_not() -> str:
+        found = {library.name: library for library in hl.devices().libraries}
+        return found["cuDNN"].why_not
+
+    assert why_not() == ""
+    (tmp_path / "libcudnn_graph.so.9").write_text("no library")
+    assert why_not().startswith(f"its part does not load: {tmp_path}/libcudnn_graph.so.9: ")
 
 
 @pytest.mark.parametrize(
