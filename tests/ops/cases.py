@@ -2,6 +2,7 @@
 
 from ops import (
     cases_attention,
+    cases_chains,
     cases_conv,
     cases_ctc,
     cases_deformable,
@@ -21,6 +22,7 @@ from ops.harness import Case
 CASES: dict[str, Case] = {}
 for _module in (
     cases_attention,
+    cases_chains,
     cases_recurrence,
     cases_recurrent,
     cases_conv,
