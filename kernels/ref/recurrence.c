@@ -5,7 +5,6 @@
 #include "ir/recurrence.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "kernels/ref/ref.h"
 
@@ -103,6 +102,12 @@ static double run_unit(const forward *f, int64_t n, int64_t t, int64_t j)
     return result;
 }
 
+/* memcpy takes no null pointers, as values without elements have. */
+static void copy(double *dst, const double *src, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) dst[i] = src[i];
+}
+
 /* out, h, c, gates, cells of all rows. */
 static void run_rows(forward *f, const double *h0, const double *c0, const int32_t *lengths,
                      void *const *outs, const hl_launch *launch)
@@ -120,8 +125,8 @@ static void run_rows(forward *f, const double *h0, const double *c0, const int32
         int64_t length = read_length(r, lengths, n, launch);
         f->h = (double *)outs[HL_RECURRENCE_H] + n * r->P;
         f->c = (double *)outs[HL_RECURRENCE_C] + (c0 ? n * r->H : 0);
-        memcpy(f->h, h0 + n * r->P, (size_t)r->P * sizeof *f->h);
-        if (c0) memcpy(f->c, c0 + n * r->H, (size_t)r->H * sizeof *f->c);
+        copy(f->h, h0 + n * r->P, r->P);
+        if (c0) copy(f->c, c0 + n * r->H, r->H);
         for (int64_t i = 0; i < length; i++) {
             int64_t t = r->is_reverse ? length - 1 - i : i;
             double *out = f->out + at(r, n, t, r->P, 0);
@@ -132,7 +137,7 @@ static void run_rows(forward *f, const double *h0, const double *c0, const int32
                 for (int64_t p = 0; f->w_hr && p < r->P; p++)
                     out[p] += f->w_hr[p * r->H + j] * unit;
             }
-            memcpy(f->h, out, (size_t)r->P * sizeof *f->h);
+            copy(f->h, out, r->P);
         }
     }
 }
@@ -302,8 +307,8 @@ static void fill_zero(const hl_ref_call *call, void *const *outs)
 static void copy_state(const hl_recurrence *r, double *dh, double *dc, const double *from_h,
                        const double *from_c)
 {
-    memcpy(dh, from_h, (size_t)(r->N * r->P) * sizeof *dh);
-    if (r->c0 >= 0) memcpy(dc, from_c, (size_t)(r->N * r->H) * sizeof *dc);
+    copy(dh, from_h, r->N * r->P);
+    if (r->c0 >= 0) copy(dc, from_c, r->N * r->H);
 }
 
 /* w, dout, dh, dc, out, gates, cells, h0, lengths[, c0][, w_hr] -> dz, dh0, dc0, hidden, states */
