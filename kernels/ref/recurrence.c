@@ -8,22 +8,30 @@
 
 #include "kernels/ref/ref.h"
 
-/* A node's attributes and sizes, of the types at `over_time` (N,T,.) and of the weight. */
-static hl_recurrence read_sizes(const hl_ref_call *call, int over_time, int first_optional)
+/* Sizes of the types of x (N,T,.) and of the state's weight; no optional operand is there yet. */
+static hl_recurrence make_sizes(int64_t cell, bool is_reverse, bool is_sorted, const int64_t *x,
+                                const int64_t *w)
 {
-    const hl_attrs_recurrence *attrs = &call->attrs.recurrence;
-    const int64_t *w = call->in[0].shape.dim, *x = call->in[over_time].shape.dim;
-    hl_recurrence r = {.cell = (hl_cell)attrs->cell,
-                       .is_reverse = attrs->reverse,
-                       .is_sorted = attrs->is_sorted,
+    hl_recurrence r = {.cell = (hl_cell)cell,
+                       .is_reverse = is_reverse,
+                       .is_sorted = is_sorted,
                        .N = x[0],
                        .T = x[1],
                        .P = w[1],
-                       .G = hl_cell_gates(attrs->cell),
+                       .G = hl_cell_gates(cell),
                        .c0 = -1,
                        .bias = -1,
                        .w_hr = -1};
     r.H = w[0] / r.G;
+    return r;
+}
+
+/* A node's attributes and sizes, of the types at `over_time` (N,T,.) and of the weight. */
+static hl_recurrence read_sizes(const hl_ref_call *call, int over_time, int first_optional)
+{
+    const hl_attrs_recurrence *attrs = &call->attrs.recurrence;
+    hl_recurrence r = make_sizes(attrs->cell, attrs->reverse, attrs->is_sorted,
+                                 call->in[over_time].shape.dim, call->in[0].shape.dim);
     if (r.cell == HL_CELL_LSTM) r.c0 = first_optional++;
     if (attrs->has_bias) r.bias = first_optional++;
     if (attrs->has_projection) r.w_hr = first_optional;
@@ -162,19 +170,9 @@ static hl_status launch_recurrence(const hl_kernel_state *state, void *const *ar
 static hl_recurrence read_layer(const hl_ref_call *call, int at, bool is_grad, int *out_bias)
 {
     const hl_attrs_recurrent *attrs = &call->attrs.recurrent;
-    const int64_t *x = call->in[HL_RECURRENT_X].shape.dim,
-                  *w = call->in[HL_RECURRENT_W_HH].shape.dim;
-    hl_recurrence r = {.cell = (hl_cell)attrs->cell,
-                       .is_reverse = attrs->reverse,
-                       .is_sorted = attrs->is_sorted,
-                       .N = x[0],
-                       .T = x[1],
-                       .P = w[1],
-                       .G = hl_cell_gates(attrs->cell),
-                       .c0 = -1,
-                       .bias = -1,
-                       .w_hr = -1};
-    r.H = w[0] / r.G;
+    hl_recurrence r =
+        make_sizes(attrs->cell, attrs->reverse, attrs->is_sorted,
+                   call->in[HL_RECURRENT_X].shape.dim, call->in[HL_RECURRENT_W_HH].shape.dim);
     *out_bias = -1;
     if (r.cell == HL_CELL_LSTM) r.c0 = at++;
     if (attrs->has_bias && !is_grad) *out_bias = at++;
