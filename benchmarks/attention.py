@@ -14,9 +14,8 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import hotloop as hl
 import numpy as np
@@ -25,9 +24,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from benchmarks.duel import ratio_of
+from benchmarks.gpu import time_calls
 from benchmarks.report import Row, read_load
 
-_CALLS = 20  # of PyTorch's between two events
 _AIM = round(1 / 1.2, 2)  # of the issue that set it
 
 
@@ -81,20 +80,6 @@ def time_ours(case: Case, dropout: float, precision: str) -> dict[str, tuple[flo
         which: next((n.seconds, n.kernel) for n in found.nodes if n.op == op)
         for which, op in (("forward", "attention"), ("backward", "attention_grad"))
     }
-
-
-def time_calls(step: Callable[[], Any], device: str) -> float:
-    """Seconds of one of many calls."""
-    step()
-    if device == "cpu":  # in miniature, without a GPU
-        return 1.0
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    begin.record()
-    for _ in range(_CALLS):
-        step()
-    end.record()
-    end.synchronize()
-    return float(begin.elapsed_time(end)) / 1e3 / _CALLS
 
 
 def time_theirs(case: Case, dropout: float, precision: str, device: str) -> dict[str, float]:

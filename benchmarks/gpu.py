@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from collections.abc import Callable
 from typing import Any
 
-__all__ = ["describe_gpu", "is_emulated", "slug_of"]
+__all__ = ["describe_gpu", "is_emulated", "slug_of", "time_calls"]
+
+_CALLS = 20  # of PyTorch's between two events
 
 
 def is_emulated(name: str) -> bool:
@@ -62,3 +65,19 @@ def _ask_torch() -> dict[str, Any]:
 
     name = torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
     return {"torch_cuda": torch.version.cuda, "torch_device": name}
+
+
+def time_calls(step: Callable[[], Any], device: str) -> float:
+    """Seconds of one of many calls of PyTorch's."""
+    import torch
+
+    step()
+    if device == "cpu":  # in miniature, without a GPU
+        return 1.0
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    for _ in range(_CALLS):
+        step()
+    end.record()
+    end.synchronize()
+    return float(begin.elapsed_time(end)) / 1e3 / _CALLS

@@ -15,18 +15,17 @@ import argparse
 import dataclasses
 import json
 import statistics
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import hotloop as hl
 import numpy as np
 import torch
 
 from benchmarks.duel import ratio_of
+from benchmarks.gpu import time_calls
 from benchmarks.report import Row, read_load
 
-_CALLS = 20  # of PyTorch's between two events
 _STEPS = 32
 _FEATURES = 32
 _AIM = round(1 / 1.2, 2)  # that of the CPU's layers
@@ -68,20 +67,6 @@ def time_ours(case: Case, precision: str, steps: int) -> tuple[float, str]:
     ops = ("recurrence", "recurrent_layer")
     kernels = (node.kernel for node in found.nodes if node.op in ops)
     return found.step_seconds, next(kernels, "step by step")
-
-
-def time_calls(step: Callable[[], Any], device: str) -> float:
-    """Seconds of one of many calls."""
-    step()
-    if device == "cpu":  # in miniature, without a GPU
-        return 1.0
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    begin.record()
-    for _ in range(_CALLS):
-        step()
-    end.record()
-    end.synchronize()
-    return float(begin.elapsed_time(end)) / 1e3 / _CALLS
 
 
 def time_theirs(case: Case, precision: str, steps: int, device: str) -> float:
