@@ -193,6 +193,7 @@ bench: extension $(STAMP)-torch $(STAMP)-blas
 bench-kernels: extension $(STAMP)-torch
 	$(BIN)/python -m benchmarks.kernels $(ARGS)
 	$(BIN)/python -m benchmarks.sequences $(ARGS)
+	$(BIN)/python -m benchmarks.generation $(ARGS)
 
 # ---------------------------------------------------------------------------- release
 

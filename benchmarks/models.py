@@ -164,7 +164,7 @@ def _make_gpt(nn: Any, workload: Workload) -> Any:
             self.lm_head.weight = self.wte.weight
 
         def forward(self, ids: Any) -> Any:
-            x = self.drop(self.wte(ids) + self.wpe(arange(workload.length)))
+            x = self.drop(self.wte(ids) + self.wpe(arange(ids.shape[1])))
             return self.lm_head(self.ln_f(self.blocks(x)))
 
     return GPT()
