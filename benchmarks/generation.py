@@ -94,8 +94,9 @@ def serve(home: str, threads: int) -> None:
     serve_cases(make_torch_step, version=torch.__version__)
 
 
-def measure(threads: int, rounds: int, seconds: float) -> list[Row]:
+def measure(threads: int, options: argparse.Namespace) -> list[Row]:
     """The rows of one table."""
+    names = [name for name in CASES if any(text in name for text in options.only)]
     worker = "benchmarks.generation"
     sides = [
         Side("hotloop", (worker, "--side", "hotloop"), {"HOTLOOP_NUM_THREADS": str(threads)}),
@@ -105,7 +106,7 @@ def measure(threads: int, rounds: int, seconds: float) -> list[Row]:
         ),
     ]  # fmt: skip
     rows = []
-    for name, slices in compete_in(list(CASES), sides, rounds, seconds):
+    for name, slices in compete_in(names, sides, options.rounds, options.seconds):
         rates = {side: [rate_of(one, threads) for one in each] for side, each in slices.items()}
         ratios = {"torch": ratio_of(rates["hotloop"], rates["torch"])}
         raw = {"threads": threads, "letters_per_second": rates}
@@ -119,6 +120,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=0.5, help="of a slice")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--only", nargs="+", metavar="TEXT", default=[""])
     parser.add_argument("--out", type=Path, help="default: benchmarks/results/DATE-generation.json")
     parser.add_argument("--side", choices=["hotloop", "torch"], help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -127,7 +129,7 @@ def main() -> int:
         return 0
     load, facts, rows = read_load(), describe_machine(), []
     for threads in options.threads:
-        table = measure(threads, options.rounds, options.seconds)
+        table = measure(threads, options)
         title = f"{threads} thread{'s' if threads > 1 else ''}"
         print(format_table(table, title, {"torch": "nanoGPT's way"}), end="\n\n", flush=True)
         rows += table
