@@ -369,19 +369,31 @@ void HL_ISA_NAME(hl_pw_store)(hl_pw_kind kind, hl_dtype dtype, void *dst, const 
 
 /* ---- sums ---- */
 
-/* n <= HL_VL columns; four rows are summed side by side, so that an addition need not wait. */
-HL_SIMD void sum_columns(float *acc, const float *src, int64_t n_rows, int64_t n_cols, int64_t n)
+/* Four rows are summed side by side, so that an addition need not wait; indices are constants, so
+ * that the sums stay in registers. */
+HL_SIMD hl_v sum_vectors(const float *src, int64_t n_rows, int64_t n_cols)
 {
     hl_v sum[4] = {{0}};
     int64_t r = 0;
-    if (n == HL_VL) {
-        for (; r + 4 <= n_rows; r += 4) {
-            for (int u = 0; u < 4; u++) sum[u] += hl_v_load(src + (r + u) * n_cols);
-        }
+    for (; r + 4 <= n_rows; r += 4) {
+        for (int u = 0; u < 4; u++) sum[u] += hl_v_load(src + (r + u) * n_cols);
     }
-    for (; r < n_rows; r++) sum[r & 3] += hl_v_load_n(src + r * n_cols, n);
-    hl_v total = (sum[0] + sum[2]) + (sum[1] + sum[3]);
-    hl_v_store_n(acc, hl_v_load_n(acc, n) + total, n);
+    for (int u = 0; u < 3; u++) {
+        if (r + u < n_rows) sum[u] += hl_v_load(src + (r + u) * n_cols);
+    }
+    return (sum[0] + sum[2]) + (sum[1] + sum[3]);
+}
+
+/* The last n < HL_VL columns. */
+HL_SIMD hl_v sum_vectors_n(const float *src, int64_t n_rows, int64_t n_cols, int64_t n)
+{
+    hl_v sum[2] = {{0}};
+    int64_t r = 0;
+    for (; r + 2 <= n_rows; r += 2) {
+        for (int u = 0; u < 2; u++) sum[u] += hl_v_load_n(src + (r + u) * n_cols, n);
+    }
+    if (r < n_rows) sum[0] += hl_v_load_n(src + r * n_cols, n);
+    return sum[0] + sum[1];
 }
 
 static float sum_row(const float *src, int64_t n)
@@ -420,10 +432,16 @@ void HL_ISA_NAME(hl_pw_sum_rows)(hl_pw_kind kind, void *acc, const void *src, in
     } else if (kind == HL_PW_I64) {
         SUM_ROWS(int64_t)
     } else {
-        for (int64_t c = 0; c < n_cols; c += HL_VL) {
-            int64_t n = n_cols - c < HL_VL ? n_cols - c : HL_VL;
-            sum_columns((float *)acc + c, (const float *)src + c, n_rows, n_cols, n);
+        float *to = acc;
+        const float *from = src;
+        int64_t c = 0;
+        for (; c + HL_VL <= n_cols; c += HL_VL) {
+            hl_v_store(to + c, hl_v_load(to + c) + sum_vectors(from + c, n_rows, n_cols));
         }
+        if (c == n_cols) return;
+        int64_t n = n_cols - c;
+        hl_v sum = sum_vectors_n(from + c, n_rows, n_cols, n);
+        hl_v_store_n(to + c, hl_v_load_n(to + c, n) + sum, n);
     }
 }
 
