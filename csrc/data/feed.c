@@ -49,6 +49,7 @@ struct hl_feed {
     feed_slot *slots;
     int64_t claimed; /* next batch a loader takes */
     int64_t n_free;
+    int64_t waited_ns; /* by the caller */
     bool is_ending;
 };
 
@@ -89,7 +90,8 @@ static hl_status fill_batch(hl_feed *feed, int64_t batch)
     int64_t *rows = feed->rows + slot * n;
     void *const *fields = feed->to.fields ? feed->to.fields + slot * feed->to.n_fields : NULL;
     take_rows(feed, batch, rows);
-    if (feed->fill) return feed->fill(feed->context, rows, n, fields);
+    hl_batch filled = {rows, n, feed->epoch, options->is_training};
+    if (feed->fill) return feed->fill(feed->context, &filled, fields);
     if (fields) memcpy(fields[0], rows, (size_t)n * sizeof *rows);
     return HL_OK;
 }
@@ -148,15 +150,38 @@ static hl_status start_loaders(hl_feed *feed)
     return HL_OK;
 }
 
-static hl_status take_loaded(hl_feed *feed)
+/* Waits for the next batch until timeout_ns passed; negative: as long as it takes. */
+static bool wait_loaded(hl_feed *feed, int64_t timeout_ns)
+{
+    feed_slot *slot = &feed->slots[feed->next % feed->options.n_slots];
+    if (slot->batch == feed->next) return true;
+    int64_t begin = hl_os_time_ns(), now = begin;
+    for (; slot->batch != feed->next; now = hl_os_time_ns()) {
+        int64_t left = timeout_ns < 0 ? -1 : begin + timeout_ns - now;
+        if (timeout_ns < 0)
+            hl_cond_wait(feed->changed, feed->mutex);
+        else if (left <= 0 || !hl_cond_wait_for(feed->changed, feed->mutex, left))
+            break;
+    }
+    feed->waited_ns += hl_os_time_ns() - begin;
+    return slot->batch == feed->next;
+}
+
+/* Loaders for this process, from the next batch on. */
+static hl_status ensure_loaders(hl_feed *feed)
 {
     if (feed->n_started && feed->fork_count != hl_os_fork_count()) stop_loaders(feed);
-    if (!feed->n_started) HL_TRY(start_loaders(feed));
+    return feed->n_started ? HL_OK : start_loaders(feed);
+}
+
+static hl_status take_loaded(hl_feed *feed)
+{
+    HL_TRY(ensure_loaders(feed));
     feed_slot *slot = &feed->slots[feed->next % feed->options.n_slots];
     hl_mutex_lock(feed->mutex);
     feed->n_free = feed->next;
     hl_cond_broadcast(feed->changed);
-    while (slot->batch != feed->next) hl_cond_wait(feed->changed, feed->mutex);
+    (void)wait_loaded(feed, -1);
     hl_mutex_unlock(feed->mutex);
     return slot->error.code == HL_OK ? HL_OK : hl_status_raise(&slot->error);
 }
@@ -290,6 +315,29 @@ void hl_feed_bind(hl_feed *feed, const hl_feed_binding *binding)
     if (feed->options.fill) return;
     feed->fill = feed->to.fill;
     feed->context = feed->to.context;
+}
+
+/* A batch that nobody fills, or that the call of hl_feed_next fills, is not waited for. */
+static bool is_waited_for(const hl_feed *feed)
+{
+    return has_loaders(feed) && feed->to.fields && feed->options.n_slots > 1 &&
+           !hl_feed_is_over(feed);
+}
+
+hl_status hl_feed_wait(hl_feed *feed, int64_t timeout_ns, bool *out_ready)
+{
+    *out_ready = true;
+    if (!is_waited_for(feed)) return HL_OK;
+    HL_TRY(ensure_loaders(feed));
+    hl_mutex_lock(feed->mutex);
+    *out_ready = wait_loaded(feed, timeout_ns);
+    hl_mutex_unlock(feed->mutex);
+    return HL_OK;
+}
+
+int64_t hl_feed_waited_ns(const hl_feed *feed)
+{
+    return feed->waited_ns;
 }
 
 hl_status hl_feed_next(hl_feed *feed, int32_t *out_slot, const int64_t **out_rows, bool *out_end)

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 
 #include "base/rng.h"
-#include "base/status.h"
+#include "data/source.h"
 
 /* Name of the random stream that orders an epoch. */
 #define HL_SAMPLER_STREAM "shuffle"
@@ -32,16 +32,15 @@ void hl_sampler_order_fill(const hl_sampler *sampler, const hl_permutation *orde
 enum { HL_FEED_THREADS_MAX = 256, HL_FEED_SLOTS_MAX = 1024 };
 
 typedef struct hl_feed hl_feed;
-/* Writes the batch of these rows into the slot's fields. Runs on several threads at once, for
- * different slots. After an error the feed gives that error for this batch until it is sought
- * again. */
-typedef hl_status (*hl_feed_fill)(void *context, const int64_t *rows, int64_t n,
-                                  void *const *fields);
+/* Writes a batch into the slot's fields. Runs on several threads at once, for different slots.
+ * After an error the feed gives that error for this batch until it is sought again. */
+typedef hl_status (*hl_feed_fill)(void *context, const hl_batch *batch, void *const *fields);
 typedef struct hl_feed_options {
     hl_sampler sampler;   /* copied; sampler.rows borrowed */
     int64_t batch;        /* samples in a micro-batch */
     int64_t first, count; /* positions of the epoch's order that this feed serves, in whole batches:
                              what is left of count is not served (the tail has a feed of its own) */
+    bool is_training;     /* what batches are for: told to whoever fills them */
     int32_t n_threads;    /* loader threads for fill; 0: fill runs in hl_feed_next */
     int32_t n_slots;
     hl_feed_fill fill; /* NULL: that of the binding */
@@ -79,6 +78,12 @@ typedef struct hl_feed_binding {
 /* Copies the binding; loader threads end, and batches that were filled ahead are filled again. NULL
  * takes the slots away. */
 void hl_feed_bind(hl_feed *feed, const hl_feed_binding *binding);
+/* Starts loader threads where there are some, and waits so long for the next batch, so that a
+ * caller can look at other things meanwhile: *out_ready says that hl_feed_next does not wait for
+ * them. A feed with one slot is ready always, and is waited for there. */
+hl_status hl_feed_wait(hl_feed *feed, int64_t timeout_ns, bool *out_ready);
+/* How long both have waited for loader threads since the feed was made. */
+int64_t hl_feed_waited_ns(const hl_feed *feed);
 /* Next batch: *out_slot is filled and owned by the caller until the next call; *out_end when the
  * epoch has none left. out_rows (may be NULL) receives a pointer to its row numbers, valid as long
  * as the slot. */

@@ -179,14 +179,26 @@ hl_status hl_graph_input(hl_graph *graph, const char *name, hl_type type, hl_id 
     return HL_OK;
 }
 
-hl_status hl_graph_dataset(hl_graph *graph, const char *name, hl_type type, hl_id *out_id)
+static hl_status add_dataset(hl_graph *graph, const char *name, hl_type type, bool is_streamed,
+                             hl_id *out_id)
 {
     *out_id = HL_NONE;
     hl_value value = make_leaf(HL_VALUE_DATASET, type, name);
     value.store = graph->n_datasets;
+    value.is_streamed = is_streamed;
     HL_TRY(add_value(graph, value, out_id));
     graph->n_datasets++;
     return HL_OK;
+}
+
+hl_status hl_graph_dataset(hl_graph *graph, const char *name, hl_type type, hl_id *out_id)
+{
+    return add_dataset(graph, name, type, false, out_id);
+}
+
+hl_status hl_graph_streamed_dataset(hl_graph *graph, const char *name, hl_type type, hl_id *out_id)
+{
+    return add_dataset(graph, name, type, true, out_id);
 }
 
 static hl_status make_control_store(hl_graph *graph, int32_t *out_store)

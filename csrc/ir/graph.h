@@ -80,6 +80,7 @@ typedef struct hl_value {
     /* PARAM, STATE, SCALAR: first element in the store (bytes for the control store). */
     int64_t offset;
     const char *name; /* qualified name; NULL for ACT unless the user named it */
+    bool is_streamed; /* DATASET: its rows do not lie in memory, a source makes them */
     const void *data; /* CONST */
     /* CONST of a floating type: its values before rounding, for devices that compute in float64;
      * or NULL. */
@@ -169,6 +170,8 @@ hl_status hl_graph_leaf(hl_graph *graph, hl_value_kind kind, hl_type type, int32
                         int64_t offset, const char *name, hl_id *out_id);
 hl_status hl_graph_input(hl_graph *graph, const char *name, hl_type type, hl_id *out_id);
 hl_status hl_graph_dataset(hl_graph *graph, const char *name, hl_type type, hl_id *out_id);
+/* One whose rows a source makes (data/source.h): batches of them are gathered by the feed. */
+hl_status hl_graph_streamed_dataset(hl_graph *graph, const char *name, hl_type type, hl_id *out_id);
 /* A named number of the control block, float32 (); the same name gives the same leaf. */
 hl_status hl_graph_scalar(hl_graph *graph, const char *name, hl_id *out_id);
 /* The loss scale of the current step, float32 (): 1 where the precision has none. */

@@ -61,6 +61,7 @@ static void write_leaf(text_buffer *text, const hl_graph *graph, hl_id id)
     write_text(text, "  %-6s ", kind_names[value->kind]);
     write_value(text, graph, id);
     write_text(text, " %s", hl_type_format(&value->type, type));
+    if (value->is_streamed) write_text(text, " streamed");
     bool in_store = value->kind == HL_VALUE_PARAM || value->kind == HL_VALUE_STATE ||
                     value->kind == HL_VALUE_SCALAR;
     if (in_store)

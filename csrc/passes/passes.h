@@ -32,9 +32,11 @@ hl_status hl_pass_whole(hl_graph *graph, hl_device *device, const hl_whole_optio
  * nothing. */
 hl_status hl_pass_guard(hl_graph *graph);
 
-/* Batches gathered from datasets by input 0 become inputs. out_datasets, by input: the dataset
- * whose rows fill it; HL_NONE for inputs that were there before. */
-hl_status hl_pass_feed(hl_graph *graph, HL_GIVE int32_t **out_datasets);
+/* Batches gathered by input 0 from datasets that are streamed become inputs; with_all: from every
+ * dataset. out_datasets, by input: the dataset whose rows fill it; HL_NONE for inputs that were
+ * there before; NULL: there are no others. HL_ERROR_CONFIG where something else reads a streamed
+ * one. */
+hl_status hl_pass_feed(hl_graph *graph, bool with_all, HL_GIVE int32_t **out_datasets);
 
 /* Factors and shifts per channel behind a product become part of it, where they are the same in all
  * steps of a run. scales_columns: kernels end products by a factor per column. */

@@ -23,7 +23,7 @@ static hl_status run_passes(hl_graph *graph, hl_device *device, const hl_plan_op
                                     .is_mixed = options->compute_dtype != HL_DTYPE_F32};
     HL_TRY(hl_pass_whole(graph, device, &whole));
     HL_TRY(hl_pass_guard(graph));
-    if (options->fed) HL_TRY(hl_pass_feed(graph, out_fed));
+    HL_TRY(hl_pass_feed(graph, options->fed, out_fed));
     if (options->fuse) HL_TRY(hl_pass_fold(graph, device->scales_columns));
     if (options->compute_dtype != HL_DTYPE_F32 && device->float_type == HL_DTYPE_F64)
         return hl_status_set(HL_ERROR_CONFIG,
@@ -83,6 +83,7 @@ static hl_status make_slots(hl_plan *plan)
     HL_TRY(hl_alloc_zero((n_fields + 1) * sizeof *plan->given, (void **)&plan->given));
     HL_TRY(hl_alloc_zero((n_datasets + 1) * sizeof(void *), (void **)&plan->datasets));
     HL_TRY(hl_alloc_zero((n_datasets + 1) * sizeof(void *), (void **)&plan->dataset_at));
+    HL_TRY(hl_alloc_zero((n_datasets + 1) * sizeof *plan->sources, (void **)&plan->sources));
     HL_TRY(hl_alloc_zero((n_fields * n_slots + 1) * sizeof(void *), (void **)&plan->fields));
     HL_TRY(hl_alloc_zero((n_fields * n_slots + 1) * sizeof(void *), (void **)&plan->staged));
     HL_TRY(hl_alloc_zero((n_datasets + 1) * sizeof(void *), (void **)&plan->dataset_copies));
@@ -613,6 +614,7 @@ void hl_plan_destroy(hl_plan *plan)
     hl_free(plan->given);
     hl_free(plan->datasets);
     hl_free(plan->dataset_at);
+    hl_free(plan->sources);
     hl_free(plan->fed);
     hl_free(plan->fields);
     hl_free(plan->staged);

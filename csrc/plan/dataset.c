@@ -3,7 +3,8 @@
  * Where the device can read the caller's memory, kernels gather from it. Where it cannot, a dataset
  * lies in the device's memory, shared by its plans (hl_resident) or as a plan's own copy, and row
  * numbers alone are sent; or the plan is fed: it gathers on the host, on the feed's threads, and
- * batches are sent (passes/feed.c). A run gives the same bits in each of these ways. */
+ * batches are sent (passes/feed.c). A run gives the same bits in each of these ways. Rows that do
+ * not lie in memory are made by a source on the feed's threads, whatever the device. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -91,13 +92,98 @@ static hl_status fill_field(const hl_plan *plan, int32_t input, const int64_t *r
     return HL_OK;
 }
 
-/* The hl_feed_fill of plans that are fed. */
-static hl_status fill_slot(void *context, const int64_t *rows, int64_t n, void *const *fields)
+/* The dataset that fills an input, where a source makes its rows; else NULL. */
+static const hl_sourced *find_source(const hl_plan *plan, int32_t input)
+{
+    int32_t dataset = plan->fed[input];
+    if (dataset == HL_NONE || !find_dataset(plan, dataset)->is_streamed) return NULL;
+    return &plan->sources[dataset];
+}
+
+/* The next input that a field of the source fills, after `input`; HL_NONE: there is none. */
+static int32_t find_sourced(const hl_plan *plan, const hl_source *source, int32_t input)
+{
+    for (int32_t i = input + 1; i < plan->graph->n_inputs; i++) {
+        const hl_sourced *sourced = find_source(plan, i);
+        if (sourced && sourced->source == source) return i;
+    }
+    return HL_NONE;
+}
+
+/* Elements of an input, where a device that computes in float64 has another dtype for them than the
+ * source; else 0. */
+static int64_t count_converted(const hl_plan *plan, int32_t input)
+{
+    const hl_sourced *sourced = find_source(plan, input);
+    const hl_type *to = &hl_graph_value(plan->graph, plan->inputs[input])->type;
+    bool is_same = to->dtype == sourced->source->types[sourced->field].dtype;
+    return is_same ? 0 : hl_shape_numel(&to->shape);
+}
+
+/* Rows that the source made, in the dtype of the device. */
+static void convert_sourced(const hl_plan *plan, int32_t input, const void *made, void *dst)
+{
+    const hl_sourced *sourced = find_source(plan, input);
+    const hl_type *to = &hl_graph_value(plan->graph, plan->inputs[input])->type;
+    hl_convert(to->dtype, dst, sourced->source->types[sourced->field].dtype, made,
+               hl_shape_numel(&to->shape));
+}
+
+/* All fields of a source, of which `first` is the first input. */
+static hl_status run_source(const hl_plan *plan, const hl_source *source, int32_t first,
+                            const hl_batch *batch, void *const *fields)
+{
+    void *wanted[HL_SOURCE_FIELDS_MAX] = {NULL};
+    double *room = NULL; /* fields that are converted, eight bytes an element */
+    int64_t n_room = 0;
+    for (int32_t i = first; i != HL_NONE; i = find_sourced(plan, source, i))
+        n_room += count_converted(plan, i);
+    if (n_room) HL_TRY(hl_alloc((size_t)n_room * sizeof *room, (void **)&room));
+    double *free_room = room;
+    for (int32_t i = first; i != HL_NONE; i = find_sourced(plan, source, i)) {
+        int64_t n = count_converted(plan, i);
+        wanted[find_source(plan, i)->field] = n ? (void *)free_room : fields[i];
+        free_room += n;
+    }
+    hl_status status = source->fill(source->context, batch, wanted);
+    for (int32_t i = first; status == HL_OK && i != HL_NONE; i = find_sourced(plan, source, i))
+        if (count_converted(plan, i))
+            convert_sourced(plan, i, wanted[find_source(plan, i)->field], fields[i]);
+    hl_free(room);
+    return status;
+}
+
+/* The inputs of the source that fills this one, if it is the first of them: each source is asked
+ * once for a batch. */
+static hl_status fill_from_source(const hl_plan *plan, int32_t input, const hl_batch *batch,
+                                  void *const *fields)
+{
+    const hl_source *source = find_source(plan, input)->source;
+    if (!source)
+        return hl_status_set(HL_ERROR_CONFIG, "plan: dataset %d must be set before a run, got none",
+                             plan->fed[input]);
+    if (find_sourced(plan, source, 0) != input) return HL_OK;
+    for (int64_t i = 0; i < batch->n; i++) {
+        if (batch->rows[i] >= 0 && batch->rows[i] < source->n_rows) continue;
+        return hl_status_set(
+            HL_ERROR_DATA, "feed: a row of dataset %d must be at least 0 and below %lld, got %lld",
+            plan->fed[input], (long long)source->n_rows, (long long)batch->rows[i]);
+    }
+    return run_source(plan, source, input, batch, fields);
+}
+
+/* The hl_feed_fill of plans with inputs that datasets fill. */
+static hl_status fill_slot(void *context, const hl_batch *batch, void *const *fields)
 {
     const hl_plan *plan = context;
-    memcpy(fields[0], rows, (size_t)n * sizeof *rows);
-    for (int32_t i = 1; i < plan->graph->n_inputs; i++)
-        if (plan->fed[i] != HL_NONE) HL_TRY(fill_field(plan, i, rows, n, fields[i]));
+    memcpy(fields[0], batch->rows, (size_t)batch->n * sizeof *batch->rows);
+    for (int32_t i = 1; i < plan->graph->n_inputs; i++) {
+        if (plan->fed[i] == HL_NONE) continue;
+        if (find_source(plan, i))
+            HL_TRY(fill_from_source(plan, i, batch, fields));
+        else
+            HL_TRY(fill_field(plan, i, batch->rows, batch->n, fields[i]));
+    }
     return HL_OK;
 }
 
@@ -230,6 +316,16 @@ static hl_status check_dataset(const hl_plan *plan, int32_t index, int64_t rows)
                          (long long)rows);
 }
 
+static hl_status check_streamed(const hl_plan *plan, int32_t index, bool is_source)
+{
+    const hl_value *value = find_dataset(plan, index);
+    if (value->is_streamed == is_source) return HL_OK;
+    return hl_status_set(HL_ERROR_CONFIG, "plan: dataset %s is %s, got %s",
+                         value->name ? value->name : "?",
+                         is_source ? "an array" : "streamed and must have a source",
+                         is_source ? "a source" : "an array");
+}
+
 static hl_status set_dataset(hl_plan *plan, int32_t index, const void *data)
 {
     if (plan->session->queue) HL_TRY(hl_queue_drain(plan->session->queue));
@@ -245,8 +341,45 @@ static hl_status set_dataset(hl_plan *plan, int32_t index, const void *data)
 hl_status hl_plan_dataset(hl_plan *plan, int32_t index, const void *data, int64_t rows)
 {
     HL_TRY(check_dataset(plan, index, rows));
+    HL_TRY(check_streamed(plan, index, false));
     HL_TRY(hl_session_enter(plan->session, "dataset"));
     hl_status status = set_dataset(plan, index, data);
+    hl_session_leave(plan->session);
+    return status;
+}
+
+static hl_status check_source(const hl_plan *plan, int32_t index, const hl_source *source,
+                              int32_t field)
+{
+    HL_TRY(check_dataset(plan, index, source->n_rows));
+    HL_TRY(check_streamed(plan, index, true));
+    const hl_value *value = find_dataset(plan, index);
+    hl_type row = value->type;
+    char want_text[HL_TYPE_TEXT], got_text[HL_TYPE_TEXT] = "no such field";
+    for (int i = 1; i < row.shape.rank; i++) row.shape.dim[i - 1] = row.shape.dim[i];
+    row.shape.rank--;
+    bool has_field = field >= 0 && field < source->n_fields && field < HL_SOURCE_FIELDS_MAX;
+    if (has_field && hl_type_equal(&row, &source->types[field])) return HL_OK;
+    if (has_field) (void)hl_type_format(&source->types[field], got_text);
+    return hl_status_set(HL_ERROR_SHAPE, "plan: dataset %s must have rows of %s, got %s",
+                         value->name ? value->name : "?", hl_type_format(&row, want_text),
+                         got_text);
+}
+
+static hl_status set_source(hl_plan *plan, int32_t index, const hl_source *source, int32_t field)
+{
+    if (plan->session->queue) HL_TRY(hl_queue_drain_copies(plan->session->queue));
+    hl_plan_bind_feed(plan); /* ends loaders that use the old one */
+    plan->sources[index] = (hl_sourced){source, field};
+    return HL_OK;
+}
+
+hl_status hl_plan_dataset_source(hl_plan *plan, int32_t index, const hl_source *source,
+                                 int32_t field)
+{
+    HL_TRY(check_source(plan, index, source, field));
+    HL_TRY(hl_session_enter(plan->session, "dataset"));
+    hl_status status = set_source(plan, index, source, field);
     hl_session_leave(plan->session);
     return status;
 }

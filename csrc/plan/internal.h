@@ -38,6 +38,12 @@ typedef struct hl_instr {
     bool refreshes; /* update of BEGIN: makes a rounded copy of a store anew */
 } hl_instr;
 
+/* Who makes the rows of a streamed dataset: a field of a source. */
+typedef struct hl_sourced {
+    const hl_source *source; /* NULL: not set, or not streamed */
+    int32_t field;
+} hl_sourced;
+
 /* An input that is given by hand. LOST: it was given, and another plan has used the slots since. */
 typedef enum hl_given { HL_GIVEN_NEVER, HL_GIVEN, HL_GIVEN_LOST } hl_given;
 
@@ -47,8 +53,9 @@ typedef struct hl_run_state {
     bool in_step;
     bool trains; /* the step is a window */
     hl_segment segment;
-    int32_t region; /* next one */
-    int32_t micro;  /* done in this window */
+    int32_t region;  /* next one */
+    int32_t micro;   /* done in this window */
+    bool is_between; /* a micro-batch is done, and the next one was not taken yet */
 } hl_run_state;
 
 struct hl_plan {
@@ -72,7 +79,8 @@ struct hl_plan {
     hl_given *given;       /* by input */
     const void **datasets; /* as given: host memory */
     void **dataset_at;     /* where kernels read them */
-    int32_t *fed;          /* by input: the dataset whose rows fill it; NULL: the plan is not fed */
+    hl_sourced *sources;   /* of those that are streamed */
+    int32_t *fed;          /* by input: the dataset whose rows fill it; NULL: none fills one */
     int32_t n_slots;
     int64_t slot_bytes;     /* of one slot */
     const void *slots_at;   /* the session's, of which these are parts: */

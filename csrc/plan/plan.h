@@ -50,7 +50,7 @@ typedef struct hl_plan_options {
     bool capture;    /* asynchronous devices: replay what segments launch */
     bool overlap;    /* devices that can: weight gradients run beside the rest of the backward pass;
                         where the memory for that is not there they run behind it */
-    bool fed;        /* datasets stay on the host: batches are gathered there and sent */
+    bool fed;        /* all datasets stay on the host: batches are gathered there and sent */
     bool deterministic;     /* kernels that give the same bits every run, or HL_ERROR_DEVICE */
     hl_dtype compute_dtype; /* compute dtype of products: BF16, F16 (mixed precision), or F32 */
     bool tf32;              /* products of float32 may round their operands to TF32 */
@@ -103,6 +103,10 @@ hl_status hl_plan_dataset(hl_plan *plan, int32_t index, const void *data, int64_
 /* The same, from the device's memory; for plans that are not fed. */
 hl_status hl_plan_dataset_resident(hl_plan *plan, int32_t index, const hl_resident *resident,
                                    int64_t rows);
+/* Who makes the rows of a streamed dataset; borrowed likewise. All datasets of one source are made
+ * together. HL_ERROR_SHAPE when the source's field or rows are not the dataset's. */
+hl_status hl_plan_dataset_source(hl_plan *plan, int32_t index, const hl_source *source,
+                                 int32_t field);
 /* Where batches come from; borrowed until the plan is destroyed, which takes its slots out of the
  * feed, or it is set again. NULL: the caller fills slots by hl_plan_input. HL_ERROR_CONFIG
  * when the feed has more slots than the plan, HL_ERROR_SHAPE when it gives row numbers and input 0

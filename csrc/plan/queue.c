@@ -355,8 +355,7 @@ hl_status hl_queue_end_step(hl_queue *queue)
     return defer_run(queue);
 }
 
-/* Defers and launches a run that ends in the middle of a window. */
-static hl_status end_run(hl_queue *queue)
+hl_status hl_queue_end_run(hl_queue *queue)
 {
     if (!queue->run.end) return HL_OK;
     HL_TRY(defer_run(queue));
@@ -366,7 +365,7 @@ static hl_status end_run(hl_queue *queue)
 hl_status hl_queue_enter(hl_queue *queue, hl_plan *plan)
 {
     if (queue->plan == plan) return HL_OK;
-    HL_TRY(end_run(queue));
+    HL_TRY(hl_queue_end_run(queue));
     HL_TRY(hl_queue_flush(queue));
     queue->plan = plan;
     return HL_OK;
@@ -407,7 +406,7 @@ hl_status hl_queue_take_batch(hl_queue *queue, bool *out_end)
 {
     hl_plan *plan = queue->plan;
     *out_end = false;
-    HL_TRY(end_run(queue));
+    HL_TRY(hl_queue_end_run(queue));
     if (!plan->feed) return HL_OK;
     /* Loaders write into the slot that the next call returns to them; without loaders the next call
      * writes into the slot that it returns. */

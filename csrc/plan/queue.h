@@ -57,6 +57,8 @@ void hl_queue_leave(hl_queue *queue, hl_plan *plan);
 void hl_queue_drop_captures(hl_queue *queue, hl_plan *plan);
 /* Slots may be filled again, in any order, once the work that was queued is done. */
 hl_status hl_queue_turn_slots(hl_queue *queue);
+/* Launches a run that ends in the middle of a window, before a batch is waited for. */
+hl_status hl_queue_end_run(hl_queue *queue);
 /* Returns when no batch waits in staging memory: the feed may write any slot. */
 hl_status hl_queue_drain_copies(hl_queue *queue);
 /* The next batch of the plan's feed into the plan's slot. */

@@ -23,6 +23,8 @@
 #include "plan/run.h"
 #include "plan/tune.h"
 
+enum { WAIT_NS = 5 * 1000 * 1000 }; /* for a batch, between looks at the clock */
+
 struct hl_runner {
     hl_session *session;
     hl_batches *order;
@@ -141,14 +143,32 @@ static hl_plan *find_next(run_call *call)
     return runner->at < runner->n_order ? runner->order[runner->at].plan : NULL;
 }
 
-/* Takes the next batch and makes its plan ready. */
+/* Makes the plan of the next batch ready, and waits until loaders have made the batch, as long as
+ * the run may take. What is queued runs meanwhile. */
+static hl_status wait_for_batch(run_call *call, hl_run_end *out_end, bool *out_over)
+{
+    hl_plan *plan = find_next(call);
+    bool is_ready = true;
+    *out_over = false;
+    if (!plan) return HL_OK;
+    HL_TRY(enter_plan(call, plan));
+    if (!plan->feed) return HL_OK;
+    HL_TRY(hl_feed_wait(plan->feed, 0, &is_ready));
+    if (!is_ready && call->session->queue) HL_TRY(hl_queue_end_run(call->session->queue));
+    while (!is_ready && !*out_over) {
+        HL_TRY(hl_feed_wait(plan->feed, WAIT_NS, &is_ready));
+        *out_over = !is_ready && is_over(call, out_end);
+    }
+    return HL_OK;
+}
+
+/* Takes the next batch. */
 static hl_status take_batch(run_call *call, bool *out_end)
 {
     hl_session *session = call->session;
     hl_plan *plan = find_next(call);
     *out_end = !plan;
     if (!plan) return HL_OK;
-    HL_TRY(enter_plan(call, plan));
     if (session->queue)
         HL_TRY(hl_queue_take_batch(session->queue, out_end));
     else if (plan->feed)
@@ -220,11 +240,17 @@ static hl_status run_segment(run_call *call, hl_run_end *out_end, bool *out_over
 
 /* After a micro-batch: the next one of the window, or its end. A window that the epoch cuts short
  * is applied with what it has. */
-static hl_status go_on(run_call *call)
+static hl_status go_on(run_call *call, hl_run_end *out_end, bool *out_over)
 {
     hl_run_state *state = call->state;
-    bool is_end = ++state->micro == call->k;
-    if (!is_end) HL_TRY(take_batch(call, &is_end));
+    bool is_end = state->micro == call->k;
+    *out_over = false;
+    if (!is_end) {
+        HL_TRY(wait_for_batch(call, out_end, out_over));
+        if (*out_over) return HL_OK;
+        HL_TRY(take_batch(call, &is_end));
+    }
+    state->is_between = false;
     if (is_end)
         enter_segment(state, HL_SEGMENT_APPLY);
     else if (call->entered == state->plan)
@@ -234,11 +260,19 @@ static hl_status go_on(run_call *call)
     return HL_OK;
 }
 
-static hl_status begin_step(run_call *call, bool *out_end)
+static hl_status begin_step(run_call *call, hl_run_end *out_end, bool *out_over)
 {
-    HL_TRY(take_batch(call, out_end));
-    if (*out_end) return HL_OK;
+    bool is_end;
+    HL_TRY(wait_for_batch(call, out_end, out_over));
+    if (*out_over) return HL_OK;
+    HL_TRY(take_batch(call, &is_end));
+    if (is_end) {
+        *out_end = HL_RUN_FEED_END;
+        *out_over = true;
+        return HL_OK;
+    }
     call->state->in_step = true;
+    call->state->is_between = false;
     call->state->trains = call->entered->trains;
     call->state->micro = 0;
     enter_step(call, false);
@@ -251,23 +285,26 @@ static hl_status begin_step(run_call *call, bool *out_end)
 static hl_status run_step(run_call *call, hl_run_end *out_end)
 {
     hl_run_state *state = call->state;
-    bool over = false, is_end = false;
+    bool over = false;
     *out_end = HL_RUN_DONE;
-    if (!state->in_step) HL_TRY(begin_step(call, &is_end));
-    if (is_end) {
-        *out_end = HL_RUN_FEED_END;
-        return HL_OK;
-    }
-    for (bool is_done = false; !is_done;) {
+    if (!state->in_step) HL_TRY(begin_step(call, out_end, &over));
+    for (bool is_done = false; !is_done && !over;) {
+        if (state->is_between) {
+            HL_TRY(go_on(call, out_end, &over));
+            continue;
+        }
         HL_TRY(run_segment(call, out_end, &over));
         if (over) return HL_OK;
         is_done = state->segment == HL_SEGMENT_APPLY;
         if (state->segment == HL_SEGMENT_BEGIN) {
             state->plan->begun_by = state->plan->begins_by;
             enter_segment(state, HL_SEGMENT_MICRO);
-        } else if (!is_done)
-            HL_TRY(go_on(call));
+        } else if (!is_done) {
+            state->micro++;
+            state->is_between = true;
+        }
     }
+    if (over) return HL_OK;
     state->in_step = false;
     call->session->unfinished = NULL;
     call->n_batches += state->micro;

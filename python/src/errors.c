@@ -33,6 +33,23 @@ static bool says_out_of_memory(const char *text)
     return false;
 }
 
+/* What a source raised is the cause of the error that has its words. */
+static void add_cause(hl_py_state *state, PyObject *words)
+{
+    PyObject *type, *value, *traceback, *text;
+    if (!state->raised) return;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyErr_NormalizeException(&type, &value, &traceback);
+    text = PyObject_Str(state->raised);
+    if (text && value && PyUnicode_Compare(text, words) == 0) {
+        PyException_SetCause(value, state->raised);
+        state->raised = NULL;
+    }
+    PyErr_Clear();
+    Py_XDECREF(text);
+    PyErr_Restore(type, value, traceback);
+}
+
 PyObject *hl_py_raise(hl_py_state *state, hl_status code)
 {
     char text[HL_STATUS_MESSAGE_BYTES + 32];
@@ -44,6 +61,7 @@ PyObject *hl_py_raise(hl_py_state *state, hl_status code)
     PyObject *words = PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
     if (!words) return NULL;
     PyErr_SetObject(class, words);
+    if (code == HL_ERROR_DATA) add_cause(state, words);
     Py_DECREF(words);
     return NULL;
 }

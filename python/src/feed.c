@@ -54,6 +54,7 @@ static bool read_options(hl_py_state *state, PyObject *const *given, hl_feed_opt
          !hl_py_int(state, given[6], "count", -1, out->sampler.n - out->first, &out->count)) ||
         (given[7] &&
          !hl_py_int(state, given[7], "n_threads", 0, HL_FEED_THREADS_MAX, &n_threads)) ||
+        (given[9] && !hl_py_bool(given[9], "is_training", &out->is_training)) ||
         (given[8] && !hl_py_int(state, given[8], "n_slots", 1, HL_FEED_SLOTS_MAX, &n_slots)))
         return false;
     out->n_threads = (int32_t)n_threads;
@@ -68,12 +69,12 @@ static PyObject *make_feed(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         .function = "Feed",
         .n_positional = 2,
         .n_required = 2,
-        .n_params = 9,
+        .n_params = 10,
         .names = {HL_PY_NAME_n, HL_PY_NAME_batch, HL_PY_NAME_rows, HL_PY_NAME_shuffle,
                   HL_PY_NAME_seed, HL_PY_NAME_first, HL_PY_NAME_count, HL_PY_NAME_n_threads,
-                  HL_PY_NAME_n_slots}};
+                  HL_PY_NAME_n_slots, HL_PY_NAME_is_training}};
     hl_py_state *state = PyType_GetModuleState(type);
-    PyObject *given[9];
+    PyObject *given[10];
     hl_feed_options options;
     if (!hl_py_args_parse_new(state, &signature, args, kwargs, given) ||
         !read_options(state, given, &options))
@@ -163,14 +164,21 @@ static PyObject *get_n_slots(PyObject *self, void *unused)
     return PyLong_FromLong(hl_feed_settings(feed_of(self)->feed)->n_slots);
 }
 
+static PyObject *get_waited(PyObject *self, void *unused)
+{
+    (void)unused;
+    return PyFloat_FromDouble(1e-9 * (double)hl_feed_waited_ns(feed_of(self)->feed));
+}
+
 static PyGetSetDef members[] = {
+    {"waited", get_waited, NULL, "Seconds for which loader threads were waited for.", NULL},
     {"n_slots", get_n_slots, NULL, "Batches under way.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyType_Slot slots[] = {
     {Py_tp_doc, "Feed(n, batch, *, rows=None, shuffle=False, seed=0, first=0, count=-1, "
-                "n_threads=0, n_slots=1)\n--\n\n"
+                "n_threads=0, n_slots=1, is_training=False)\n--\n\n"
                 "Order of samples, in whole batches: a shorter rest of count is another feed's. "
                 "n_threads: of a plan that is fed."},
     {Py_tp_new, make_feed},

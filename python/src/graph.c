@@ -164,12 +164,16 @@ static PyObject *add_dataset(PyObject *self, PyObject *const *args, Py_ssize_t n
     const char *name;
     hl_type type;
     hl_id id;
-    if (!hl_py_args_count("Graph.dataset", n_args, 3, 3) || !read_leaf(self, args, &name, &type))
+    bool is_streamed = false;
+    if (!hl_py_args_count("Graph.dataset", n_args, 3, 4) || !read_leaf(self, args, &name, &type) ||
+        (n_args > 3 && !hl_py_bool(args[3], "is_streamed", &is_streamed)))
         return NULL;
     if (type.shape.rank == 0)
         return hl_py_fail(hl_py_state_of(self), HL_ERROR_SHAPE,
                           "dataset %s: must have a first dim, its rows, got shape ()", name);
-    return id_or_raise(self, hl_graph_dataset(graph_of(self), name, type, &id), &id);
+    hl_status status = is_streamed ? hl_graph_streamed_dataset(graph_of(self), name, type, &id)
+                                   : hl_graph_dataset(graph_of(self), name, type, &id);
+    return id_or_raise(self, status, &id);
 }
 
 static PyObject *add_view(PyObject *self, PyObject *const *args, Py_ssize_t n_args,
@@ -499,8 +503,8 @@ static PyMethodDef methods[] = {
     {"input", HL_PY_METH_FAST(add_input),
      "input($self, name, dtype, shape, /)\n--\n\nAdds a batch slot's field."},
     {"dataset", HL_PY_METH_FAST(add_dataset),
-     "dataset($self, name, dtype, shape, /)\n--\n\nAdds resident data, from which rows are "
-     "gathered."},
+     "dataset($self, name, dtype, shape, is_streamed=False, /)\n--\n\nAdds resident data, from "
+     "which rows are gathered; is_streamed: they are made by a Source, batch by batch."},
     {"param", HL_PY_METH_FAST(add_param),
      "param($self, name, dtype, shape, store, offset, /)\n--\n\nAdds a parameter: elements of a "
      "store from offset on."},

@@ -317,7 +317,8 @@ static int execute(PyObject *module)
                    add_type(module, &hl_py_feed_spec, &state->feed_type) &&
                    add_type(module, &hl_py_plan_spec, &state->plan_type) &&
                    add_type(module, &hl_py_resident_spec, &state->resident_type) &&
-                   add_type(module, &hl_py_runner_spec, &state->runner_type)
+                   add_type(module, &hl_py_runner_spec, &state->runner_type) &&
+                   add_type(module, &hl_py_source_spec, &state->source_type)
                ? 0
                : -1;
 }
@@ -334,6 +335,8 @@ static int traverse_module(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->plan_type);
     Py_VISIT(state->resident_type);
     Py_VISIT(state->runner_type);
+    Py_VISIT(state->source_type);
+    Py_VISIT(state->raised);
     return 0;
 }
 
@@ -350,6 +353,8 @@ static int clear_module(PyObject *module)
     Py_CLEAR(state->plan_type);
     Py_CLEAR(state->resident_type);
     Py_CLEAR(state->runner_type);
+    Py_CLEAR(state->source_type);
+    Py_CLEAR(state->raised);
     return 0;
 }
 

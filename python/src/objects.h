@@ -3,12 +3,13 @@
  * A plan keeps its session, its feed and the arrays of its datasets, a runner its plans and their
  * session; a session keeps its device, and so does a resident array. A feed knows the plan it is
  * bound to, without keeping it. So whatever order Python drops them in, the core's rule holds:
- * plans go before sessions, sessions before devices. Plans and sessions can be closed, which gives
+ * plans go before sessions, sessions before devices; datasets and sources stay until the plan is
+ * closed. Plans and sessions can be closed, which gives
  * their memory back while something (a traceback) still holds them; a session only after its plans
  * and runners. Only a plan can be part of a reference cycle (through an array's attributes), and a
  * runner by its plans, so only these have a tp_clear: cleared, they are closed for good and say so.
- * Session and device have none on purpose: the collector clears in any order, and a plan that is
- * cleared still needs both.
+ * Session, device and source have none on purpose: the collector clears in any order, and a plan
+ * that is cleared still needs both.
  *
  * The GIL is released around everything that may wait for a device or for another thread, the
  * destruction of the core's objects included. So a session has a flag of its own: whoever uses the
@@ -43,6 +44,12 @@ typedef struct hl_py_resident {
     hl_type type;
 } hl_py_resident;
 
+typedef struct hl_py_source {
+    PyObject_HEAD hl_source source; /* whose context this object is */
+    PyObject *function;
+    hl_type *types;
+} hl_py_source;
+
 typedef struct hl_py_session {
     PyObject_HEAD hl_session *session; /* NULL: closed */
     hl_py_device *device;
@@ -64,8 +71,10 @@ typedef struct hl_py_feed {
 struct hl_py_plan {
     PyObject_HEAD hl_plan *plan; /* NULL: closed */
     hl_py_session *session;
-    hl_py_feed *feed;   /* or NULL */
-    PyObject *datasets; /* list: array, Resident or None by number */
+    hl_py_feed *feed; /* or NULL */
+    /* List by number: array, Resident, (Source, field) or None. No other object has it, and the
+     * collector does not know it: it would empty the list before the plan is closed. */
+    PyObject *datasets;
     struct hl_py_discarded *discarded;
     hl_type *types; /* of inputs, datasets, outputs, as the graph had them */
     int32_t n_inputs, n_datasets, n_outputs;

@@ -40,6 +40,7 @@ static PyObject *make_nones(int32_t n)
 {
     PyObject *list = PyList_New(n);
     for (int32_t i = 0; list && i < n; i++) PyList_SetItem(list, i, Py_NewRef(Py_None));
+    if (list) PyObject_GC_UnTrack(list);
     return list;
 }
 
@@ -131,7 +132,9 @@ static int traverse_plan(PyObject *self, visitproc visit, void *arg)
 {
     Py_VISIT(plan_of(self)->session);
     Py_VISIT(plan_of(self)->feed);
-    Py_VISIT(plan_of(self)->datasets);
+    PyObject *datasets = plan_of(self)->datasets;
+    for (int32_t i = 0; datasets && i < plan_of(self)->n_datasets; i++)
+        Py_VISIT(PyList_GetItem(datasets, i));
     return hl_py_traverse_type(self, visit, arg);
 }
 
@@ -229,14 +232,30 @@ static PyObject *set_resident(PyObject *self, int32_t index, PyObject *object)
     return result;
 }
 
+static PyObject *set_source(PyObject *self, int32_t index, PyObject *object, int64_t field)
+{
+    const hl_source *source = &((hl_py_source *)object)->source;
+    if (!enter(self, "dataset")) return NULL;
+    hl_status status;
+    HL_PY_WITHOUT_GIL(
+        status = hl_plan_dataset_source(plan_of(self)->plan, index, source, (int32_t)field));
+    PyObject *before = status == HL_OK ? keep_dataset(self, index, object) : NULL;
+    PyObject *result = leave_with(self, status);
+    Py_XDECREF(before);
+    return result;
+}
+
 static PyObject *set_dataset(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
 {
     hl_py_state *state = hl_py_state_of(self);
     int32_t index;
+    int64_t field = 0;
     hl_py_array array;
-    if (!hl_py_args_count("Plan.dataset", n_args, 2, 2) ||
-        !read_index(self, args[0], "dataset", plan_of(self)->n_datasets, &index))
+    if (!hl_py_args_count("Plan.dataset", n_args, 2, 3) ||
+        !read_index(self, args[0], "dataset", plan_of(self)->n_datasets, &index) ||
+        (n_args > 2 && !hl_py_int(state, args[2], "field", 0, INT32_MAX, &field)))
         return NULL;
+    if (Py_TYPE(args[1]) == state->source_type) return set_source(self, index, args[1], field);
     if (Py_TYPE(args[1]) == state->resident_type) return set_resident(self, index, args[1]);
     hl_dtype as_bits = plan_of(self)->types[plan_of(self)->n_inputs + index].dtype;
     as_bits = as_bits == HL_DTYPE_BF16 ? as_bits : HL_DTYPE_COUNT;
@@ -587,7 +606,8 @@ static PyObject *print(PyObject *self)
 
 static PyMethodDef methods[] = {
     {"dataset", HL_PY_METH_FAST(set_dataset),
-     "dataset($self, index, array, /)\n--\n\nResident data of a dataset; kept, not copied."},
+     "dataset($self, index, array, field=0, /)\n--\n\nResident data of a dataset, or the Source of "
+     "a streamed one and the field that it is there; kept, not copied."},
     {"feed", set_feed, METH_O,
      "feed($self, feed, /)\n--\n\nWhere batches come from; None: from input()."},
     {"input", HL_PY_METH_FAST(set_input),

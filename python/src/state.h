@@ -27,11 +27,13 @@
     X(epoch)                                                                                       \
     X(fed)                                                                                         \
     X(first)                                                                                       \
+    X(function)                                                                                    \
     X(fuse)                                                                                        \
     X(gpu)                                                                                         \
     X(graph)                                                                                       \
     X(high)                                                                                        \
     X(index)                                                                                       \
+    X(is_training)                                                                                 \
     X(isa)                                                                                         \
     X(k)                                                                                           \
     X(library_roots)                                                                               \
@@ -48,7 +50,8 @@
     X(session)                                                                                     \
     X(shuffle)                                                                                     \
     X(std)                                                                                         \
-    X(stream)
+    X(stream)                                                                                      \
+    X(types)
 
 typedef enum hl_py_name {
 #define X(name) HL_PY_NAME_##name,
@@ -63,8 +66,9 @@ typedef struct hl_py_state {
     PyObject *names[HL_PY_NAME_COUNT];
     PyObject *errors[HL_STATUS_COUNT]; /* by code; NULL until first raised */
     PyTypeObject *graph_type, *device_type, *session_type, *feed_type, *plan_type, *resident_type,
-        *runner_type;
+        *runner_type, *source_type;
     hl_registry registry;
+    PyObject *raised;     /* by a source last: the cause of the error with its words; or NULL */
     hl_py_gather *gather; /* NULL until first used */
 } hl_py_state;
 
@@ -78,7 +82,7 @@ static inline hl_py_state *hl_py_state_of_module(PyObject *module)
 }
 
 extern PyType_Spec hl_py_graph_spec, hl_py_device_spec, hl_py_session_spec, hl_py_feed_spec,
-    hl_py_plan_spec, hl_py_resident_spec, hl_py_runner_spec;
+    hl_py_plan_spec, hl_py_resident_spec, hl_py_runner_spec, hl_py_source_spec;
 
 /* Functions of the module that stand in files of their own: METH_FASTCALL, and with keywords. */
 #define HL_PY_FAST(name) PyObject *name(PyObject *module, PyObject *const *args, Py_ssize_t n_args)

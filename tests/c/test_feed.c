@@ -87,9 +87,10 @@ static void init_filler(filler *f)
         for (int i = 0; i < 2; i++) f->addresses[2 * s + i] = f->fields[s][i];
 }
 
-static hl_status fill(void *context, const int64_t *rows, int64_t n, void *const *fields)
+static hl_status fill(void *context, const hl_batch *batch, void *const *fields)
 {
     filler *f = context;
+    const int64_t *rows = batch->rows, n = batch->n;
     int64_t *row = fields[0], *square = fields[1];
     /* Batches take different times, so that threads finish out of order. */
     if (f->is_slow)

@@ -598,7 +598,7 @@ static void test_what_is_fed(void)
         CHECK_OK(hl_graph_add(graph, HL_OP_BATCH_GATHER, in, 2, &dtype, &out));
         CHECK_OK(hl_graph_output(graph, out));
     }
-    CHECK_OK(hl_pass_feed(graph, &datasets));
+    CHECK_OK(hl_pass_feed(graph, true, &datasets));
     CHECK_OK(hl_graph_verify(graph));
     CHECK_INT(graph->n_inputs, 3);
     CHECK(datasets[0] == HL_NONE && datasets[1] == HL_NONE && datasets[2] == 0);

@@ -19,8 +19,16 @@ static trainer t;
 static outcome want, got;
 
 /* Where the data lies: as the plan's copy, resident, or on the host, which feeds it by so many
- * loaders. */
-typedef enum data_home { COPIED, RESIDENT, FED, FED_BY_2, N_HOMES } data_home;
+ * loaders; or nowhere, and a source makes it. */
+typedef enum data_home {
+    COPIED,
+    RESIDENT,
+    FED,
+    FED_BY_2,
+    STREAMED,
+    STREAMED_BY_2,
+    N_HOMES
+} data_home;
 static hl_resident *resident;
 
 static void open_net(const hl_backend *backend, uint64_t seed, int k, bool capture, data_home home)
@@ -28,8 +36,9 @@ static void open_net(const hl_backend *backend, uint64_t seed, int k, bool captu
     memset(&t, 0, sizeof t);
     t.net = net_roll(seed, k);
     trainer_capture = capture;
-    trainer_fed = home >= FED;
-    trainer_loaders = home == FED_BY_2 ? 2 : 0;
+    trainer_fed = home == FED || home == FED_BY_2;
+    trainer_streamed = home == STREAMED || home == STREAMED_BY_2;
+    trainer_loaders = home == FED_BY_2 || home == STREAMED_BY_2 ? 2 : 0;
     trainer_open(&t, backend, 1);
     trainer_plan(&t, &t.net, k, true, true);
     trainer_fill(&t);
@@ -56,17 +65,23 @@ static void read_outcome(outcome *out)
     CHECK_OK(hl_session_control_read(t.session, &out->control));
 }
 
-/* Two epochs, in runs of `slice` steps. */
+static void seek(uint64_t epoch, int64_t batch)
+{
+    t.epoch = epoch;
+    CHECK_OK(hl_feed_seek(t.feed, epoch, batch));
+}
+
+/* Two epochs, in runs of `slice` steps, which waits for loaders may cut short. */
 static void run_epochs(outcome *out, int64_t slice)
 {
     out->steps = 0;
     for (uint64_t epoch = 0; epoch < 2; epoch++) {
-        CHECK_OK(hl_feed_seek(t.feed, epoch, 0));
+        seek(epoch, 0);
         do {
-            int64_t steps;
-            CHECK_OK(hl_plan_run(t.plan, slice, 0, NULL, &out->end, &steps));
+            int64_t steps, deadline = trainer_loaders ? hl_os_time_ns() + 20 * 1000 : 0;
+            CHECK_OK(hl_plan_run(t.plan, slice, deadline, NULL, &out->end, &steps));
             out->steps += steps;
-        } while (out->end == HL_RUN_DONE);
+        } while (out->end == HL_RUN_DONE || out->end == HL_RUN_DEADLINE);
     }
     read_outcome(out);
 }
@@ -278,7 +293,7 @@ static void run_cut_epoch(outcome *out)
     int64_t steps;
     CHECK_OK(hl_plan_run(t.plan, 3, 0, NULL, &out->end, &steps));
     CHECK_INT(steps, 3);
-    CHECK_OK(hl_feed_seek(t.feed, 7, 1));
+    seek(7, 1);
     /* Loaders have the time to fill every slot. */
     if (trainer_loaders) usleep(20000);
     CHECK_OK(hl_plan_run(t.plan, 1000, 0, NULL, &out->end, &out->steps));
@@ -322,10 +337,10 @@ static void test_stop(void)
     check_same();
 }
 
-static hl_status fill_wrong(void *context, const int64_t *rows, int64_t n, void *const *fields)
+static hl_status fill_wrong(void *context, const hl_batch *batch, void *const *fields)
 {
     int64_t *calls = context;
-    memcpy(fields[0], rows, (size_t)n * sizeof *rows);
+    memcpy(fields[0], batch->rows, (size_t)batch->n * sizeof *batch->rows);
     if (++*calls == 3) ((int64_t *)fields[0])[0] = DATA_ROWS + 7;
     return HL_OK;
 }
@@ -356,7 +371,7 @@ static void test_fault(void)
     read_outcome(&got);
     CHECK_INT(got.control.applied, 2);
     CHECK_INT(got.control.error_code, 0);
-    CHECK_OK(hl_feed_seek(t.feed, 1, 0));
+    seek(1, 0);
     CHECK_OK(hl_plan_run(t.plan, 1000, 0, NULL, &end, &steps));
     CHECK_INT(end, HL_RUN_FEED_END);
     /* The last batch of an epoch, though no further one is asked for. */

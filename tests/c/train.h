@@ -159,6 +159,9 @@ static inline hl_status net_term(hl_graph *graph, const net *n, int t, hl_id x, 
     return hl_build_sum(graph, per_row, NULL, 0, false, &out->sum);
 }
 
+static bool trainer_streamed; /* whether a source makes the rows of the data, */
+static int trainer_loaders;   /* and on how many threads batches are made */
+
 static inline hl_status net_build(hl_graph *graph, net *n)
 {
     hl_id index, dataset, x, y;
@@ -169,8 +172,9 @@ static inline hl_status net_build(hl_graph *graph, net *n)
     int64_t most = net_count(n) - (n->batch_norm ? 0 : 2 * net_padded(n->width[1]));
     HL_TRY(hl_graph_store(graph, "param", HL_DTYPE_F32, most, &store));
     HL_TRY(hl_graph_input(graph, "rows", (hl_type){HL_DTYPE_I64, hl_shape_1d(n->rows)}, &index));
-    HL_TRY(hl_graph_dataset(
-        graph, "x", (hl_type){HL_DTYPE_F32, hl_shape_2d(DATA_ROWS, n->width[0])}, &dataset));
+    hl_type of_data = {HL_DTYPE_F32, hl_shape_2d(DATA_ROWS, n->width[0])};
+    HL_TRY(trainer_streamed ? hl_graph_streamed_dataset(graph, "x", of_data, &dataset)
+                            : hl_graph_dataset(graph, "x", of_data, &dataset));
     HL_TRY(hl_graph_add(graph, HL_OP_BATCH_GATHER, (hl_id[]){dataset, index}, 2, &dtype, &x));
     y = x;
     HL_TRY(net_forward(graph, n, &y));
@@ -194,8 +198,7 @@ static hl_dtype trainer_dtype;      /* of the products in plans made from now on
 static bool trainer_capture;        /* whether these capture, */
 static bool trainer_overlap = true; /* and use a second stream, */
 static bool trainer_benchmark, trainer_deterministic; /* and are autotuned, or have to repeat */
-static bool trainer_fed;    /* whether batches are gathered on the host, */
-static int trainer_loaders; /* on so many threads */
+static bool trainer_fed;                              /* whether batches are gathered on the host */
 static int trainer_slots = 2;
 static bool trainer_profiles; /* whether trainer_run_whole does so in the end */
 static const char *trainer_isa = HL_CPU_TEXT(HL_ISA);
@@ -207,7 +210,35 @@ typedef struct trainer {
     hl_feed *feed;
     net net;
     float data[DATA_ROWS * MAX_WIDTH];
+    hl_source source; /* which gives the data's rows, slowly */
+    hl_type row;
+    uint64_t epoch; /* that its batches must be of */
 } trainer;
+
+static inline hl_status trainer_make_rows(void *context, const hl_batch *batch, void *const *fields)
+{
+    const trainer *t = context;
+    int64_t width = t->net.width[0];
+    /* Loaders are at work on the old epoch until a seek ends them. */
+    if (!trainer_loaders) CHECK_INT(batch->epoch, t->epoch);
+    CHECK(batch->is_training);
+    for (int64_t i = 0; i < batch->rows[0] % 3 * 100; i++) hl_os_thread_yield();
+    for (int64_t i = 0; i < batch->n; i++)
+        memcpy((float *)fields[0] + i * width, t->data + batch->rows[i] * width,
+               (size_t)width * sizeof *t->data);
+    return HL_OK;
+}
+
+static inline void trainer_give_data(trainer *t)
+{
+    if (!trainer_streamed) {
+        CHECK_OK(hl_plan_dataset(t->plan, 0, t->data, DATA_ROWS));
+        return;
+    }
+    t->row = (hl_type){HL_DTYPE_F32, hl_shape_1d(t->net.width[0])};
+    t->source = (hl_source){DATA_ROWS, 1, &t->row, trainer_make_rows, t};
+    CHECK_OK(hl_plan_dataset_source(t->plan, 0, &t->source, 0));
+}
 
 static inline void trainer_fill(trainer *t)
 {
@@ -218,7 +249,7 @@ static inline void trainer_fill(trainer *t)
     for (int64_t i = 0; i < t->net.n_flat; i++) values[i] = (float)((i * 5) % 17) / 34 - 0.23f;
     CHECK_OK(hl_session_write(t->session, "param", 0, t->net.n_flat, HL_DTYPE_F32, values));
     CHECK_OK(hl_session_write(t->session, "table", 0, 3, HL_DTYPE_F64, rate));
-    CHECK_OK(hl_plan_dataset(t->plan, 0, t->data, DATA_ROWS));
+    trainer_give_data(t);
 }
 
 static inline void trainer_open(trainer *t, const hl_backend *backend, int n_threads)
@@ -248,6 +279,7 @@ static inline void trainer_plan(trainer *t, net *n, int k, bool fuse, bool chain
     hl_feed_options feed = {.sampler = {.n = DATA_ROWS, .shuffle = true, .seed = 3},
                             .batch = n->rows,
                             .count = DATA_ROWS,
+                            .is_training = true,
                             .n_threads = trainer_loaders,
                             .n_slots = trainer_slots};
     CHECK_OK(hl_feed_create(&feed, &t->feed));
