@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,8 +11,10 @@ import numpy.typing as npt
 
 from hotloop.base.rules import whole
 from hotloop.data.arrays import pick_columns
+from hotloop.data.folding import FoldedSplits
+from hotloop.data.folds import RowOrigin
 from hotloop.data.options import read_standardize, refuse_options
-from hotloop.data.partition import divide_rows, read_groups
+from hotloop.data.partition import divide_rows, is_share, read_groups, rows_apart
 from hotloop.data.sequences import (
     Layout,
     lay_sequences,
@@ -19,9 +22,10 @@ from hotloop.data.sequences import (
     read_pad_value,
     read_role,
     read_sequences,
+    split_sequences,
     targets_of,
 )
-from hotloop.data.splits import SPLITS, DataSplits
+from hotloop.data.splits import SPLITS
 from hotloop.data.tables import Table, read_table, unpack_dataset
 from hotloop.data.targets import ids_of
 from hotloop.data.windows import read_normalize, read_windows
@@ -32,7 +36,7 @@ __all__ = ["DataModule", "GraphDataModule"]
 Rows = npt.NDArray[np.int64]
 
 
-class DataModule(DataSplits):
+class DataModule(FoldedSplits):
     """Training, validation and test data with their order and batch size.
 
     Parameters
@@ -125,6 +129,9 @@ class DataModule(DataSplits):
             )
             parts[name] = table, _check_rows(source.rows, table.n, name)
         self._set_splits(parts, wanted, scales_targets)
+        table = parts["train"][0]
+        self._origin = RowOrigin(table.n, np.sort(self.rows("train")), ids_of(table.targets))
+        self._own = frozenset(parts) - {"train"}
         self._name_classes(classes)
 
     @classmethod
@@ -242,17 +249,22 @@ class DataModule(DataSplits):
     ) -> tuple[dict[str, tuple[Any, ...]], dict[str, Rows | None]]:
         """Of "val" and "test" the data of their own; and the rows of each split that is drawn."""
         own = {name: part for name, part in shares.items() if isinstance(part, tuple)}
+        group_of = None if groups is None else read_groups(groups, n)
+        gap = whole(0)("gap", gap)
         rows = divide_rows(
             n,
             {name: part for name, part in shares.items() if name not in own},
             ids=ids,
-            groups=None if groups is None else read_groups(groups, n),
+            groups=group_of,
             how=how,
-            gap=whole(0)("gap", gap),
+            gap=gap,
             shuffle=self._shuffle,
             stratify=stratify,
             seed=self._seed,
         )
+        pool = rows_apart(n, rows["test"], gap if is_share(shares["test"]) else 0)
+        self._own = frozenset(own)
+        self._origin = RowOrigin(n, pool, ids, group_of, how, gap, stratify)
         return own, rows
 
     @classmethod
@@ -413,6 +425,7 @@ class DataModule(DataSplits):
             name: (table, of) for name, of in rows if of is not None
         }
         self._set_splits(parts, wanted, scales_targets)
+        self._origin = dataclasses.replace(windows.origin, ids=ids_of(table.targets))
         self._name_classes(classes)
         return self
 
@@ -540,7 +553,12 @@ class DataModule(DataSplits):
         known = {id(part): part.sequences.lengths for part, _ in parts.values()}
         found = read_buckets(buckets, np.concatenate(list(known.values())), self._batch_size)
         layout = Layout(found, role, fill)
-        splits = {name: lay_sequences(part, of, layout) for name, (part, of) in parts.items()}
+        self._buckets = found
+        laid_fields = {id(part): lay_sequences(part, layout) for part, _ in parts.values()}
+        splits = {
+            name: split_sequences(laid_fields[id(part)], of, found)
+            for name, (part, of) in parts.items()
+        }
         targets = [targets_of(part, splits[name]) for name, (part, _) in parts.items()]
         self._hold(splits, targets, frozenset({"0"} if wanted else ()), scales_targets)
         self._name_classes(classes)
