@@ -18,7 +18,7 @@ enum { MAX_SLOTS = 8, MAX_BATCH = 64 };
 static void draw_rows(const hl_sampler *sampler, uint64_t epoch, int64_t first, int64_t count,
                       int64_t *out)
 {
-    hl_permutation order;
+    hl_sampler_order order;
     hl_sampler_order_init(sampler, epoch, &order);
     hl_sampler_order_fill(sampler, &order, first, count, out);
 }
