@@ -312,7 +312,8 @@ class Planner:
         return groups
 
     def _ring(self, groups: list[Group]) -> dict[str, int]:
-        return self.runtime.ring(self.data.num_workers, groups[0].rows, self._k)
+        loading = self.data.loading("train")
+        return self.runtime.ring(self.data.num_workers, groups[0].rows, self._k, **loading)
 
     # ---- tracing and planning
 
