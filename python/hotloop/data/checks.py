@@ -7,6 +7,7 @@ watches (:mod:`hotloop.base.watching`) can say how far they are and end them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -54,20 +55,20 @@ def blocks(
         field, rows = field.flat(rows)
     array = field.array
     n = len(array) if rows is None else len(rows)
-    step = max(1, _BLOCK // max(1, array[:1].size))
+    row = math.prod(array.shape[1:])
+    step = max(1, _BLOCK // max(1, row))
+    row_bytes = row * array.dtype.itemsize
     for begin in range(0, n, step):
         end = min(begin + step, n)
         if begin:
-            report(f"{what} {field.label}", begin * array[:1].nbytes, n * array[:1].nbytes)
+            report(f"{what} {field.label}", begin * row_bytes, n * row_bytes)
         if rows is None:
             yield np.arange(begin, end), array[begin:end]
         else:
             yield rows[begin:end], array[rows[begin:end]]
 
 
-def looked_at(
-    field: Field, rows: npt.NDArray[np.int64] | None
-) -> npt.NDArray[np.int64] | None:
+def looked_at(field: Field, rows: npt.NDArray[np.int64] | None) -> npt.NDArray[np.int64] | None:
     """The rows to check before training: of a stream, whose rows take long, the first ones alone.
     What is out of range behind them is found by the step.
     """

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +26,7 @@ __all__ = [
     "Ordered",
     "has_loaders",
     "read_dataset",
+    "settle_order",
     "take_loader",
     "take_loaders",
 ]
@@ -109,13 +110,14 @@ def take_loaders(module: Any) -> dict[str, Any]:
     for name in ("train", "val", "test"):
         make = getattr(module, f"{name}_dataloader", None)
         loader = make() if callable(make) else None
-        if isinstance(loader, (list, tuple, dict)) and not holds_arrays(loader):
-            if len(loader) > 1:
+        several = list(loader.values()) if isinstance(loader, dict) else loader
+        if isinstance(several, (list, tuple)) and all(map(is_loader, several)):
+            if len(several) > 1:
                 raise ConfigError(
-                    f"{name}_dataloader: must give one loader, got {len(loader)}; give one module "
-                    "for each"
+                    f"{name}_dataloader: must give one loader, got {len(several)}; make a "
+                    "DataModule of each"
                 )
-            loader = next(iter(loader.values() if isinstance(loader, dict) else loader), None)
+            loader = several[0] if several else None
         if loader is not None:
             found[name] = loader
     return found
@@ -249,6 +251,42 @@ def _takes_argument(make: Callable[..., Any]) -> bool:
     return True
 
 
+def settle_order(loaded: Loaded, given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Training's dataset, in the order of a sampler where there is one, and its options.
+
+    Parameters
+    ----------
+    loaded : Loaded
+    given : dict
+        "batch_size", "shuffle", "drop_last", "collate_fn", "sampler" and "batch_sampler" as
+        the user has them: None is what the loader says.
+
+    Raises
+    ------
+    ConfigError, DataError
+    """
+    options = {
+        key: loaded.options.get(key) if value is None else value for key, value in given.items()
+    }
+    by_sample, by_batch = options["sampler"], options["batch_sampler"]
+    order = by_sample if by_batch is None else by_batch
+    if order is None:
+        return loaded.dataset, options
+    if by_sample is not None and by_batch is not None:
+        raise ConfigError("sampler: batch_sampler gives the order already; leave one out")
+    if holds_arrays(loaded.dataset):
+        raise ConfigError(
+            "sampler: orders a dataset that makes samples, got arrays; give sample_weight, or the "
+            "rows in the order that is wanted"
+        )
+    if given["shuffle"]:
+        raise ConfigError("sampler: gives the order, got shuffle=True beside it")
+    ordered = Ordered(loaded.dataset, order, "train_dataset")
+    options["shuffle"] = False
+    options["batch_size"] = ordered.batch_size or options["batch_size"]
+    return ordered, options
+
+
 # ---- one dataset
 
 
@@ -296,11 +334,3 @@ def read_dataset(
             "makes samples; give both in one way"
         )
     return table, None, samples
-
-
-def concatenate_options(given: dict[str, Any], loaded: Sequence[Loaded]) -> dict[str, Any]:
-    """Options that the loaders set, less those that were given."""
-    made: dict[str, Any] = {}
-    for each in loaded[::-1]:  # training's come last and count
-        made |= each.options
-    return made | given

@@ -15,9 +15,9 @@ from hotloop.data.arrays import pick_columns
 from hotloop.data.datasets import (
     Generated,
     Loaded,
-    Ordered,
     has_loaders,
     read_dataset,
+    settle_order,
     take_loader,
     take_loaders,
 )
@@ -34,7 +34,7 @@ from hotloop.data.sequences import (
     targets_of,
 )
 from hotloop.data.splits import SPLITS, DataSplits
-from hotloop.data.tables import Table, holds_arrays, read_table, unpack_dataset
+from hotloop.data.tables import Table, read_table, unpack_dataset
 from hotloop.data.targets import ids_of
 from hotloop.data.windows import read_normalize, read_windows
 from hotloop.errors import ConfigError, DataError
@@ -134,16 +134,18 @@ class DataModule(DataSplits):
         refuse_options(unknown, type(self).__init__)
         wanted, scales_targets = read_standardize(standardize)
         given = self._unpack_datasets(train_dataset, val_dataset, test_dataset)
-        options = {
-            "batch_size": batch_size,
-            "shuffle": shuffle,
-            "drop_last": drop_last,
-            "collate_fn": collate_fn,
-            "sampler": sampler,
-            "batch_sampler": batch_sampler,
-        }
-        for key, value in given["train"].options.items():
-            options[key] = value if options[key] is None else options[key]
+        order, options = settle_order(
+            given["train"],
+            {
+                "batch_size": batch_size,
+                "shuffle": shuffle,
+                "drop_last": drop_last,
+                "collate_fn": collate_fn,
+                "sampler": sampler,
+                "batch_sampler": batch_sampler,
+            },
+        )
+        given["train"] = given["train"]._replace(dataset=order)
         makes = SampleOptions(
             collate=options["collate_fn"],
             target=target,
@@ -152,22 +154,6 @@ class DataModule(DataSplits):
             cap=number(at_least=0.0, at_most=1.0)("max_bad_share", max_bad_share),
             allow_nonfinite=flag("allow_nonfinite", allow_nonfinite),
         )
-        orders = options["sampler"] if options["batch_sampler"] is None else options["batch_sampler"]
-        if orders is not None:
-            if options["sampler"] is not None and options["batch_sampler"] is not None:
-                raise ConfigError("sampler: batch_sampler gives the order already; leave one out")
-            if holds_arrays(given["train"].dataset):
-                raise ConfigError(
-                    "sampler: orders a dataset that makes samples, got arrays; give "
-                    "sample_weight or the rows in the order that is wanted"
-                )
-            if shuffle:
-                raise ConfigError("sampler: gives the order, got shuffle=True beside it")
-            ordered = Ordered(given["train"].dataset, orders, "train_dataset")
-            given["train"] = given["train"]._replace(dataset=ordered)
-            options |= {"shuffle": False}
-            if ordered.batch_size is not None:
-                options["batch_size"] = ordered.batch_size
         self._set_options(
             64 if options["batch_size"] is None else options["batch_size"],
             num_workers,
@@ -182,8 +168,10 @@ class DataModule(DataSplits):
         parts: dict[str, tuple[Table, Rows | None]] = {}
         like: tuple[Table, Samples | None] | None = None
         for name, loaded in given.items():
-            own = makes if name == "train" else makes._replace(
-                collate=loaded.options.get("collate_fn", makes.collate)
+            own = (
+                makes
+                if name == "train"
+                else makes._replace(collate=loaded.options.get("collate_fn", makes.collate))
             )
             table, rows, samples = read_dataset(
                 loaded.dataset, f"{name}_dataset", own, like=like, standardize=wanted
@@ -199,12 +187,9 @@ class DataModule(DataSplits):
     def _unpack_datasets(self, train: Any, val: Any, test: Any) -> dict[str, Loaded]:
         """What each split is of, out of loaders and modules of loaders."""
         given = {"train": train, "val": val, "test": test}
-        if has_loaders(train):
-            given |= take_loaders(train)
-        elif train is None and type(self).train_dataloader is not DataModule.train_dataloader:
-            given |= take_loaders(self)
-        elif train is None and type(self).setup is not DataModule.setup:
-            given |= take_loaders(self)
+        is_own = type(self).train_dataloader is not DataModule.train_dataloader
+        if has_loaders(train) or (train is None and is_own):
+            given |= take_loaders(self if train is None else train)
         if given["train"] is None:
             raise DataError("train_dataset: data to train on is needed, got None")
         return {

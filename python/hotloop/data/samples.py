@@ -239,9 +239,7 @@ class Samples:
         if not len(dataset):
             raise DataError(f"{label}: has no samples")
         first = self._first_batch()
-        self.types = {
-            name: (array.dtype.name, array.shape[1:]) for name, array in first.items()
-        }
+        self.types = {name: (array.dtype.name, array.shape[1:]) for name, array in first.items()}
         self.weighs = options.on_bad == "skip" and "weight" not in self.types
         if like is not None:
             self._match(like)
@@ -324,6 +322,12 @@ class Samples:
         """Checked fields of these samples."""
         if self._options.collate is None:
             leaves = [self._leaves(i, sample) for i, sample in zip(indices, samples)]
+            for i, found in zip(indices, leaves):
+                if extra := [name for name in found if name not in leaves[0]]:
+                    raise DataError(
+                        f"{self._label}[{i}]: must have the fields of others, "
+                        f"{', '.join(leaves[0])}, got {extra[0]} besides"
+                    )
             return {name: self._stack(indices, leaves, name) for name in leaves[0]}
         try:
             made = self._options.collate(samples)
@@ -477,10 +481,13 @@ class Samples:
         return None
 
     def _enter_epoch(self, epoch: int, is_training: bool) -> None:
-        """Tells a dataset that asks for it which epoch begins."""
+        """Tells a dataset that asks for it which epoch begins; what is not trained on is of the
+        first one.
+        """
         set_epoch = getattr(self._dataset, "set_epoch", None)
-        if set_epoch is None or not is_training:
+        if set_epoch is None:
             return
+        epoch = epoch if is_training else 0
         with self._lock:
             if epoch != self._epoch:
                 self._epoch = epoch

@@ -378,14 +378,14 @@ class DataSplits:
             If the targets are no classes.
         """
         known = self._targets.get(target)
-        if known is None or known.n_classes is None:
-            kind = self.target_kind if known is None else known.kind
-            raise ConfigError(f"class_counts: needs class targets, got {kind} targets")
-        if stream_of(known.array) is not None:
+        if known is not None and stream_of(known.array) is not None:
             raise ConfigError(
                 "class_counts: targets that are made sample by sample are not counted, got a "
                 "dataset; give class_weight as numbers, or the labels as an array"
             )
+        if known is None or known.n_classes is None:
+            kind = self.target_kind if known is None else known.kind
+            raise ConfigError(f"class_counts: needs class targets, got {kind} targets")
         counts = np.zeros(known.n_classes, np.int64)
         field, rows = self._field("train", target), self._splits["train"].rows
         for _, values in blocks(field, rows, "counting the classes of"):

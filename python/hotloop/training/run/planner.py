@@ -176,6 +176,11 @@ class Planner:
         return predicted
 
     @property
+    def data_wait(self) -> float:
+        """Seconds for which training waited for its batches so far."""
+        return sum(feed.waited for feed in self._feeds)
+
+    @property
     def _is_shuffled(self) -> bool:
         """Whether epochs differ: to overfit, the same few batches are in each."""
         return self.config.overfit_batches is None
