@@ -18,6 +18,7 @@ import numpy.typing as npt
 from hotloop.base.rules import show
 from hotloop.data.samples import SampleOptions, Samples, read_samples
 from hotloop.data.tables import Source, Table, holds_arrays, read_table, unpack_dataset
+from hotloop.data.workers import Processes
 from hotloop.errors import ConfigError, DataError
 
 __all__ = [
@@ -327,7 +328,8 @@ def read_dataset(
     if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
         unpack_dataset(dataset, label)  # raises
     samples = Samples(dataset, label, options, None if like is None else like[1])
-    table = read_samples(samples, "" if like is None else f"{label} ")
+    make = Processes(samples, label).read if options.processes else None
+    table = read_samples(samples, "" if like is None else f"{label} ", make)
     if known is not None and like is not None and like[1] is None:
         raise ConfigError(
             f"{label}: training has arrays, and so must this, got a {type(dataset).__name__} that "

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hotloop import _core
 from hotloop.base.rules import choice, flag, number, show, whole
 from hotloop.base.scalars import plain
 from hotloop.data.arrays import pick_columns
@@ -67,7 +68,7 @@ class DataModule(DataSplits):
         Batches of samples made one by one that are ready before they are needed.
     persistent_workers : bool
         Accepted likewise: threads cost nothing to start.
-    collate_fn, target, sampler, batch_sampler, on_bad_sample, max_bad_share
+    collate_fn, target, sampler, batch_sampler, on_bad_sample, max_bad_share, worker_type
         Of datasets that make samples, as for :meth:`from_datasets`.
     shuffle : bool
         Whether training sees the rows in a new order every epoch.
@@ -129,6 +130,7 @@ class DataModule(DataSplits):
         batch_sampler: Iterable[Any] | None = None,
         on_bad_sample: str = "raise",
         max_bad_share: float = 0.001,
+        worker_type: str = "thread",
         **unknown: Any,
     ) -> None:
         refuse_options(unknown, type(self).__init__)
@@ -153,6 +155,7 @@ class DataModule(DataSplits):
             on_bad=choice("raise", "skip", "replace")("on_bad_sample", on_bad_sample),
             cap=number(at_least=0.0, at_most=1.0)("max_bad_share", max_bad_share),
             allow_nonfinite=flag("allow_nonfinite", allow_nonfinite),
+            processes=choice("thread", "process")("worker_type", worker_type) == "process",
         )
         self._set_options(
             64 if options["batch_size"] is None else options["batch_size"],
@@ -179,7 +182,7 @@ class DataModule(DataSplits):
             like = like or (table, samples)
             if samples is not None:
                 self._bad_samples[name] = samples.bad
-                self._auto_workers = 1
+                self._auto_workers = min(_core.cpu_info()["threads"], 4) if makes.processes else 1
             parts[name] = table, _check_rows(rows, table.n, name)
         self._set_splits(parts, wanted, scales_targets)
         self._name_classes(classes)
@@ -274,6 +277,10 @@ class DataModule(DataSplits):
                 its index; weight 0; or the next good one in its place.
             max_bad_share : float
                 Share of the samples that may be bad; ``bad_samples`` says which were.
+            worker_type : {"thread", "process"}
+                "process" is for datasets whose Python code is slow and keeps other threads waiting:
+                each of the ``num_workers`` threads has a process with a copy of the dataset, which
+                must be picklable and importable there: a class of a module, not of a notebook.
 
         Returns
         -------

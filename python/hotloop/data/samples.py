@@ -49,6 +49,8 @@ class SampleOptions(NamedTuple):
     cap : float
         Share of the samples that may be bad.
     allow_nonfinite : bool
+    processes : bool
+        Whether other processes make them.
     """
 
     collate: Callable[[list[Any]], Any] | None = None
@@ -57,6 +59,7 @@ class SampleOptions(NamedTuple):
     on_bad: str = "raise"
     cap: float = 0.001
     allow_nonfinite: bool = False
+    processes: bool = False
 
 
 class BadSamples:
@@ -96,6 +99,12 @@ class BadSamples:
                 f"{self._label}: at most {self._most} of {self._n} samples may be bad, got "
                 f"{len(found)}: {'; '.join(first)}; mend them, or raise max_bad_share"
             )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= state | {"_lock": threading.Lock()}
 
     @property
     def found(self) -> dict[int, str]:
@@ -246,6 +255,27 @@ class Samples:
 
     def __len__(self) -> int:
         return len(self._dataset)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= state | {"_lock": threading.Lock()}
+
+    def note(self) -> dict[int, str]:
+        """The bad samples that this copy has found, for the one that counts them."""
+        return self.bad.found
+
+    def take(self, note: dict[int, str] | None) -> None:
+        """Takes the bad samples that another copy has found.
+
+        Raises
+        ------
+        DataError
+            If there are more than may be.
+        """
+        for index, why in (note or {}).items():
+            self.bad.add(index, why)
 
     @property
     def classes(self) -> list[Any] | None:
@@ -501,7 +531,7 @@ def _describe(of: tuple[str, tuple[int, ...]]) -> str:
 # ---- as a table
 
 
-def read_samples(samples: Samples, prefix: str = "") -> Table:
+def read_samples(samples: Samples, prefix: str = "", make: Any = None) -> Table:
     """A table whose rows are made when a batch needs them.
 
     Parameters
@@ -509,11 +539,13 @@ def read_samples(samples: Samples, prefix: str = "") -> Table:
     samples : Samples
     prefix : str
         Before the names in messages, ``"val "``.
+    make : callable, optional
+        Does what ``samples.read`` does, elsewhere.
     """
     types = dict(samples.types)
     if samples.weighs:
         types["weight"] = ("float32", ())
-    arrays = make_streams(len(samples), list(types.values()), samples.read)
+    arrays = make_streams(len(samples), list(types.values()), make or samples.read)
     fields, targets = [], {}
     for (name, (dtype, shape)), array in zip(types.items(), arrays):
         head, _, tail = name.partition(".")
