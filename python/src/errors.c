@@ -33,21 +33,25 @@ static bool says_out_of_memory(const char *text)
     return false;
 }
 
-/* What a source raised is the cause of the error that has its words. */
-static void add_cause(hl_py_state *state, PyObject *words)
+/* The exception of the class with these words: what a source raised, if that is it; a new one, whose
+ * cause that is if it has the same words. */
+static PyObject *make_exception(hl_py_state *state, PyObject *class, PyObject *words)
 {
-    PyObject *type, *value, *traceback, *text;
-    if (!state->raised) return;
-    PyErr_Fetch(&type, &value, &traceback);
-    PyErr_NormalizeException(&type, &value, &traceback);
-    text = PyObject_Str(state->raised);
-    if (text && value && PyUnicode_Compare(text, words) == 0) {
-        PyException_SetCause(value, state->raised);
-        state->raised = NULL;
-    }
+    PyObject *raised = state->raised, *made = NULL;
+    PyObject *text = raised ? PyObject_Str(raised) : NULL;
+    const char *said = text ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
+    const char *message = hl_status_message(); /* which may be cut */
+    bool is_its = said && *message && strncmp(said, message, strlen(message)) == 0;
     PyErr_Clear();
     Py_XDECREF(text);
-    PyErr_Restore(type, value, traceback);
+    if (is_its) state->raised = NULL;
+    if (is_its && PyObject_IsInstance(raised, class) == 1) return raised;
+    made = PyObject_CallFunctionObjArgs(class, words, NULL);
+    if (made && is_its)
+        PyException_SetCause(made, raised);
+    else if (is_its)
+        Py_DECREF(raised);
+    return made;
 }
 
 PyObject *hl_py_raise(hl_py_state *state, hl_status code)
@@ -60,8 +64,9 @@ PyObject *hl_py_raise(hl_py_state *state, hl_status code)
     if (!class) return NULL;
     PyObject *words = PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
     if (!words) return NULL;
-    PyErr_SetObject(class, words);
-    if (code == HL_ERROR_DATA) add_cause(state, words);
+    PyObject *exception = make_exception(state, class, words);
+    if (exception) PyErr_SetObject((PyObject *)Py_TYPE(exception), exception);
+    Py_XDECREF(exception);
     Py_DECREF(words);
     return NULL;
 }

@@ -16,8 +16,15 @@ import numpy.typing as npt
 from hotloop.base.rules import optional, reject, whole
 from hotloop.base.scalars import plain
 from hotloop.data.checks import check_weights
-from hotloop.data.folds import Origin, Wish
-from hotloop.data.partition import draw_some, read_rows
+from hotloop.data.folds import Origin, RowOrigin, Wish
+from hotloop.data.partition import (
+    divide_rows,
+    draw_some,
+    is_share,
+    read_groups,
+    read_rows,
+    rows_apart,
+)
 from hotloop.data.sequences import split_sequences
 from hotloop.data.split import Split
 from hotloop.data.splits import DataSplits
@@ -198,6 +205,36 @@ class FoldedSplits(DataSplits):
         return made
 
     # ---- making them
+
+    def _divide(
+        self,
+        n: int,
+        shares: Mapping[str, Any],
+        ids: npt.NDArray[Any] | None,
+        groups: Any,
+        how: str | None,
+        gap: Any,
+        stratify: bool | str,
+    ) -> tuple[dict[str, tuple[Any, ...]], dict[str, Rows | None]]:
+        """Of "val" and "test" the data of their own; and the rows of each split that is drawn."""
+        own = {name: part for name, part in shares.items() if isinstance(part, tuple)}
+        group_of = None if groups is None else read_groups(groups, n)
+        gap = whole(0)("gap", gap)
+        rows = divide_rows(
+            n,
+            {name: part for name, part in shares.items() if name not in own},
+            ids=ids,
+            groups=group_of,
+            how=how,
+            gap=gap,
+            shuffle=self._shuffle,
+            stratify=stratify,
+            seed=self._seed,
+        )
+        pool = rows_apart(n, rows["test"], gap if is_share(shares["test"]) else 0)
+        self._own = frozenset(own)
+        self._origin = RowOrigin(n, pool, ids, group_of, how, gap, stratify)
+        return own, rows
 
     def _take_origin(self, what: str) -> Origin:
         if self._origin is None:

@@ -28,8 +28,10 @@ from hotloop.data.batching import (
 from hotloop.data.checks import blocks, check_labels, check_values, check_weights
 from hotloop.data.described import describe_all, describe_line
 from hotloop.data.options import read_classes
+from hotloop.data.samples import BadSamples
 from hotloop.data.scaling import doubt_of_values, fit_standard
 from hotloop.data.split import Field, Split, nest_fields
+from hotloop.data.streams import stream_of
 from hotloop.data.tables import Table
 from hotloop.data.targets import (
     Targets,
@@ -115,6 +117,9 @@ class DataSplits:
         self._drop_last = flag("drop_last", drop_last)
         self._seed: int = whole(0, 2**63 - 1)("seed", seed)
         self._allow_nonfinite = flag("allow_nonfinite", allow_nonfinite)
+        self._prefetch = 2
+        self._auto_workers = 0  # threads for streamed samples
+        self._bad_samples: dict[str, BadSamples] = {}
 
     def _set_splits(
         self,
@@ -209,8 +214,27 @@ class DataSplits:
 
     @property
     def num_workers(self) -> int:
-        """Threads that gather batches ahead, where a GPU is fed."""
-        return 0 if self._num_workers == "auto" else int(self._num_workers)
+        """Threads that make batches ahead: of streamed samples, or of what a GPU is fed with."""
+        if self._num_workers != "auto":
+            return int(self._num_workers)
+        return self._auto_workers if self._splits["train"].is_streamed else 0
+
+    def loading(self, split_name: str) -> dict[str, Any]:
+        """How the batches of a split come about, for who makes their feeds.
+
+        Parameters
+        ----------
+        split_name : {"train", "val", "test"}
+            Which split.
+
+        Returns
+        -------
+        dict
+            ``is_streamed``: whether threads make the rows; ``ahead``: batches that are ready before
+            they are needed.
+        """
+        is_streamed = self._require(split_name).is_streamed
+        return {"is_streamed": is_streamed, "ahead": self._prefetch}
 
     @property
     def seed(self) -> int:
@@ -354,6 +378,11 @@ class DataSplits:
             If the targets are no classes.
         """
         known = self._targets.get(target)
+        if known is not None and stream_of(known.array) is not None:
+            raise ConfigError(
+                "class_counts: targets that are made sample by sample are not counted, got a "
+                "dataset; give class_weight as numbers, or the labels as an array"
+            )
         if known is None or known.n_classes is None:
             kind = self.target_kind if known is None else known.kind
             raise ConfigError(f"class_counts: needs class targets, got {kind} targets")
@@ -399,6 +428,8 @@ class DataSplits:
             return
         if not self._allow_nonfinite:
             for field in split.fields:
+                if field.stream is not None:  # looked at as batches are made
+                    continue
                 known = any(array is field.array for array in self._good)
                 if not known and check_values(field, split.rows):
                     self._good.append(field.array)
@@ -407,7 +438,7 @@ class DataSplits:
     def warn_of_one_class(self) -> None:
         """Warns where training sees one class only: on training, not where data is evaluated."""
         for name, target in self._targets.items():
-            if target.kind != "class":
+            if target.kind != "class" or stream_of(target.array) is not None:
                 continue
             present = [i for i, count in enumerate(self.class_counts(name)) if count]
             if len(present) == 1:
@@ -543,6 +574,7 @@ class DataSplits:
             seed=self._seed,
             n_slots=n_slots,
             n_threads=n_threads,
+            is_training=training,
         )
 
     def order(
@@ -647,7 +679,9 @@ class DataSplits:
             groups = self.batches(split_name, training=training, merge_tail=merge_tail)
         feeds = self.feeds(split_name, groups, training=training)
         order = self.order(groups, epoch, training=training)
-        return gather_batches(self._require(split_name), groups, feeds, order, epoch)
+        return gather_batches(
+            self._require(split_name), groups, feeds, order, epoch, is_training=training
+        )
 
     # ---- as text
 

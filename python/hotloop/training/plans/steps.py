@@ -495,7 +495,9 @@ class Steps:
         assert split is not None  # callers have checked
         made: EvalPlans = []
         self._eval_groups[name] = groups
-        ring = self.runtime.ring(self.data.num_workers, groups[0].rows if groups else 1)
+        ring = self.runtime.ring(
+            self.data.num_workers, groups[0].rows if groups else 1, **self.data.loading(name)
+        )
         feeds = self.data.feeds(name, groups, training=False, **ring)
         for (size, count, number), feed in zip(groups, feeds):
             part = split.parts[number]
