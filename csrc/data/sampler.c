@@ -75,7 +75,8 @@ static void fill_table(hl_alias *alias, double *scaled, int64_t *places, int64_t
         n_large--;
         places[n_small++] = large;
     }
-    /* What is left has a whole column but for rounding, and a row without weight has none. */
+    /* What is left has a whole column but for rounding; of very many rows that could leave one
+     * without weight, which must not be drawn. */
     for (; n_large; n_large--) {
         int64_t row = places[n - n_large];
         alias->keep[row] = UINT64_MAX;
