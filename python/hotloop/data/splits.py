@@ -28,6 +28,7 @@ from hotloop.data.batching import (
 from hotloop.data.checks import blocks, check_labels, check_values, check_weights
 from hotloop.data.described import describe_all, describe_line
 from hotloop.data.options import read_classes
+from hotloop.data.parallel import parallel_map
 from hotloop.data.samples import BadSamples
 from hotloop.data.scaling import doubt_of_values, fit_standard
 from hotloop.data.split import Field, Split, nest_fields
@@ -40,7 +41,7 @@ from hotloop.data.targets import (
     names_of_ids,
     renumber_classes,
 )
-from hotloop.errors import ConfigError, DataWarning
+from hotloop.errors import ConfigError, DataError, DataWarning
 
 __all__ = ["SPLITS", "DataSplits"]
 
@@ -434,6 +435,64 @@ class DataSplits:
                 if not known and check_values(field, split.rows):
                     self._good.append(field.array)
         self._checked.add(split_name)
+
+    def verify(
+        self, workers: int | None = None, *, progress: bool | str = "auto"
+    ) -> dict[str, dict[int, str]]:
+        """Makes or looks at every sample of every split once, ahead of training.
+
+        Parameters
+        ----------
+        workers : int, optional
+            Threads, as :func:`parallel_map` takes them. Datasets of Python's are read by one.
+        progress : bool or "auto"
+            Whether a bar is shown.
+
+        Returns
+        -------
+        dict
+            By split the samples that cannot be trained on, with the reason, by number: empty where
+            all are good.
+
+        Raises
+        ------
+        DataError
+            For arrays, as training would.
+        ConfigError
+            For an option out of its range.
+
+        Examples
+        --------
+        >>> X, y = hl.load_digits()
+        >>> hl.DataModule.from_arrays(X, y, val=0.2).verify()
+        {}
+        """
+        found: dict[str, dict[int, str]] = {}
+        for name, split in self._splits.items():
+            if not split.is_streamed:
+                self.check(name)
+                continue
+            bad = self._verify(split, self._auto_workers if workers is None else workers, progress)
+            if bad:
+                found[name] = bad
+        return found
+
+    @staticmethod
+    def _verify(split: Split, workers: int, progress: bool | str) -> dict[int, str]:
+        streams = [field.stream for field in split.fields if field.stream is not None]
+        sources = list({id(stream.source): stream.source for stream in streams}.values())
+
+        def why(row: int) -> str:
+            try:
+                for source in sources:
+                    source.read(np.array([row], np.int64))
+            except DataError as error:
+                return str(error)
+            return ""
+
+        rows = range(split.n) if split.rows is None else [int(row) for row in split.rows]
+        reasons = parallel_map(why, rows, max(1, workers), progress=progress)
+        return {row: reason for row, reason in zip(rows, reasons) if reason}
 
     def warn_of_one_class(self) -> None:
         """Warns where training sees one class only: on training, not where data is evaluated."""

@@ -229,11 +229,13 @@ def _by_columns(field: Field, wanted: tuple[str, ...] | None) -> Field:
 
 
 def holds_arrays(dataset: Any) -> bool:
-    """Whether it is arrays, or an object that :func:`unpack_dataset` finds some in."""
+    """Whether :func:`unpack_dataset` is to look at it, and it makes no samples one by one."""
     if isinstance(dataset, list) and dataset and isinstance(dataset[0], (tuple, Mapping)):
         return False  # a list of samples
     if isinstance(dataset, (tuple, Mapping)) or is_arraylike(dataset):
         return True
+    if dataset is None or isinstance(dataset, (str, bytes, os.PathLike)):
+        return True  # which unpack_dataset refuses in words of its own
     if any(isinstance(getattr(dataset, name, None), (tuple, list)) for name in _HELD):
         return True
     is_subset = hasattr(dataset, "dataset") and hasattr(dataset, "indices")

@@ -1,8 +1,8 @@
 """Processes that make samples, for datasets whose Python holds the GIL.
 
-Threads are the default. A process is started afresh ("spawn"), so that no lock and no thread of this
-one is in it; it gets the dataset once, pickled, and answers over a pipe. It ends when its pipe or
-its parent does. Nothing is shared: no memory under /dev/shm, no file descriptors.
+Threads are the default. A process is started afresh ("spawn"), so that no lock and no thread of
+this one is in it; it gets the dataset once, pickled, and answers over a pipe. It ends when its pipe
+or its parent does. Nothing is shared: no memory under /dev/shm, no file descriptors.
 """
 
 from __future__ import annotations
@@ -183,6 +183,7 @@ def _serve(pipe: connection.Connection, blob: bytes) -> None:
             request = pipe.recv()
         except EOFError:
             return
+        answer: tuple[bool, Any, Any]
         try:
             answer = True, list(reader.read(*request)), reader.note()
         except Exception as error:
