@@ -25,6 +25,7 @@ from hotloop.data.partition import (
     read_rows,
     rows_apart,
 )
+from hotloop.data.sampling import Sampling, draw_rows, read_sampling
 from hotloop.data.sequences import split_sequences
 from hotloop.data.split import Split
 from hotloop.data.splits import DataSplits
@@ -40,6 +41,7 @@ class FoldedSplits(DataSplits):
 
     _origin: Origin | None = None  # what training and validation rows are drawn from
     _buckets: list[int] | None = None  # of sequences: the lengths of all buckets
+    _sampling: Sampling | None = None
     _own: frozenset[str] = frozenset()  # splits whose rows are not those of the training data
 
     def rows(self, split_name: str) -> Rows:
@@ -206,6 +208,19 @@ class FoldedSplits(DataSplits):
 
     # ---- making them
 
+    def _set_sampling(self, sampler: Any, weights: Any, n_draws: Any) -> None:
+        """Reads how training rows are drawn, when the splits are there."""
+        self._sampling = read_sampling(sampler, weights, n_draws, shuffle=self._shuffle)
+        self._draw_training()
+
+    def _draw_training(self) -> None:
+        if self._sampling is None:
+            return
+        split = self._splits["train"]
+        ids = None if self._origin is None else self._origin.ids
+        n = len(split.fields[0].array) if self._origin is None else self._origin.n
+        self._splits["train"] = draw_rows(split, self.rows("train"), self._sampling, ids, n)
+
     def _divide(
         self,
         n: int,
@@ -261,6 +276,8 @@ class FoldedSplits(DataSplits):
         made._good = list(self._good)
         made._checked = {name for name in self._checked if name not in rows}
         made._transforms = None
+        if "train" in rows:
+            made._draw_training()
         standardized = {field.name for field in self._standardized}
         made._standardized = [f for f in splits["train"].fields if f.name in standardized]
         for name in rows:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -28,6 +27,7 @@ from hotloop.data.options import read_standardize, refuse_options
 from hotloop.data.partition import divide_rows, rows_apart
 from hotloop.data.samples import SampleOptions, Samples
 from hotloop.data.series import SeriesData
+from hotloop.data.split import Split
 from hotloop.data.splits import SPLITS
 from hotloop.data.tables import Table, read_table, unpack_dataset
 from hotloop.data.targets import ids_of
@@ -61,7 +61,15 @@ class DataModule(SeriesData):
         Batches of samples made one by one that are ready before they are needed.
     persistent_workers : bool
         Accepted likewise: threads cost nothing to start.
-    collate_fn, target, sampler, batch_sampler, on_bad_sample, max_bad_share, worker_type
+    sampler : {"balanced", "weighted"}, optional
+        Training rows are drawn with replacement: every class as often, or by ``weights``. Without
+        it an epoch has each row once. An iterable is of datasets that make samples.
+    weights : array_like (N,), optional
+        With ``sampler="weighted"``, how likely each row is, at least 0; they need not add up to 1.
+        Those of validation and test rows do not count.
+    samples_per_epoch : int, optional
+        Samples that are drawn in an epoch. Without it as many as there are training rows.
+    collate_fn, target, batch_sampler, on_bad_sample, max_bad_share, worker_type
         Of datasets that make samples, as for :meth:`from_datasets`.
     shuffle : bool
         Whether training sees the rows in a new order every epoch.
@@ -119,7 +127,9 @@ class DataModule(SeriesData):
         allow_nonfinite: bool = False,
         collate_fn: Callable[[list[Any]], Any] | None = None,
         target: str | Sequence[str] | None = None,
-        sampler: Iterable[Any] | None = None,
+        sampler: Iterable[Any] | str | None = None,
+        weights: Any = None,
+        samples_per_epoch: int | None = None,
         batch_sampler: Iterable[Any] | None = None,
         on_bad_sample: str = "raise",
         max_bad_share: float = 0.001,
@@ -128,6 +138,7 @@ class DataModule(SeriesData):
     ) -> None:
         refuse_options(unknown, type(self).__init__)
         wanted, scales_targets = read_standardize(standardize)
+        drawn, sampler = (sampler, None) if isinstance(sampler, str) else (None, sampler)
         given = self._unpack_datasets(train_dataset, val_dataset, test_dataset)
         order, options = settle_order(
             given["train"],
@@ -183,6 +194,7 @@ class DataModule(SeriesData):
             ids = None if self._splits["train"].is_streamed else ids_of(table.targets)
             self._origin = RowOrigin(table.n, np.sort(self.rows("train")), ids)
         self._own = frozenset(parts) - {"train"}
+        self._set_sampling(drawn, weights, samples_per_epoch)
         self._name_classes(classes)
 
     def _unpack_datasets(self, train: Any, val: Any, test: Any) -> dict[str, Loaded]:
@@ -335,10 +347,11 @@ class DataModule(SeriesData):
         for name in SPLITS:
             of = rows.get(name)
             if of is not None:
-                self._splits[name] = dataclasses.replace(whole_split, rows=of, n=len(of))
+                self._splits[name] = Split(whole_split.fields, of, len(of))
         if self._origin is not None:
             pool = rows_apart(whole_split.n, rows["test"], 0)
             self._origin = RowOrigin(whole_split.n, pool, how=split)
+        self._draw_training()
         return self
 
     @classmethod
@@ -420,6 +433,9 @@ class DataModule(SeriesData):
         stratify: bool | str = "auto",
         groups: Any = None,
         sample_weight: Any = None,
+        sampler: str | None = None,
+        weights: Any = None,
+        samples_per_epoch: int | None = None,
         standardize: bool | str | Sequence[str] = False,
         classes: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
         allow_nonfinite: bool = False,
@@ -468,6 +484,8 @@ class DataModule(SeriesData):
             sizes are met as nearly as whole groups allow.
         sample_weight : array_like (N,), optional
             Weights of rows in loss and metrics, at least 0.
+        sampler, weights, samples_per_epoch
+            As for the class.
         standardize, classes, allow_nonfinite, drop_last, seed, num_workers, pin_memory
             As for the class.
         **unknown
@@ -505,6 +523,7 @@ class DataModule(SeriesData):
             elif rows[name] is not None:
                 parts[name] = table, rows[name]
         self._set_splits(parts, wanted, scales_targets)
+        self._set_sampling(sampler, weights, samples_per_epoch)
         self._name_classes(classes)
         return self
 

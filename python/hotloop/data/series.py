@@ -23,7 +23,7 @@ from hotloop.data.sequences import (
 )
 from hotloop.data.tables import Table, read_table, unpack_dataset
 from hotloop.data.targets import ids_of
-from hotloop.data.windows import read_normalize, read_windows
+from hotloop.data.windows import read_aligned, read_normalize, read_windows
 
 __all__ = ["SeriesData"]
 
@@ -52,6 +52,9 @@ class SeriesData(FoldedSplits):
         batch_size: int = 64,
         shuffle: bool = True,
         classes: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
+        sampler: str | None = None,
+        weights: Any = None,
+        samples_per_epoch: int | None = None,
         allow_nonfinite: bool = False,
         drop_last: bool = False,
         seed: int = 42,
@@ -92,7 +95,12 @@ class SeriesData(FoldedSplits):
         normalize : {"standard", "y", "both"} or None
             Standardise inputs, float targets or both by the rows of training windows, as
             standardize of the class does.
+        weights : array_like (T,), optional
+            With ``sampler="weighted"``, aligned as targets are: a window is as likely as the row of
+            its target.
         batch_size, shuffle, classes, allow_nonfinite, drop_last, seed, num_workers, pin_memory
+            As for the class.
+        sampler, samples_per_epoch
             As for the class.
         **unknown
             Refused by name, with the option that is meant.
@@ -144,6 +152,10 @@ class SeriesData(FoldedSplits):
         }
         self._set_splits(parts, wanted, scales_targets)
         self._origin = dataclasses.replace(windows.origin, ids=ids_of(table.targets))
+        if weights is not None:
+            weights = read_aligned("weights", weights, len(windows.origin.parts))
+            weights = weights[windows.origin.reach :]
+        self._set_sampling(sampler, weights, samples_per_epoch)
         self._name_classes(classes)
         return self
 
@@ -167,6 +179,9 @@ class SeriesData(FoldedSplits):
         sample_weight: Any = None,
         normalize: str | None = None,
         classes: Sequence[Any] | None = None,
+        sampler: str | None = None,
+        weights: Any = None,
+        samples_per_epoch: int | None = None,
         allow_nonfinite: bool = False,
         drop_last: bool = False,
         seed: int = 42,
@@ -213,6 +228,8 @@ class SeriesData(FoldedSplits):
             Standardise features by the rows of training sequences, padding left out; float targets;
             or both.
         shuffle, classes, allow_nonfinite, drop_last, seed, num_workers, pin_memory
+            As for the class.
+        sampler, weights, samples_per_epoch
             As for the class.
         **unknown
             Refused by name, with the option that is meant.
@@ -279,5 +296,6 @@ class SeriesData(FoldedSplits):
         }
         targets = [targets_of(part, splits[name]) for name, (part, _) in parts.items()]
         self._hold(splits, targets, frozenset({"0"} if wanted else ()), scales_targets)
+        self._set_sampling(sampler, weights, samples_per_epoch)
         self._name_classes(classes)
         return self

@@ -27,7 +27,7 @@ from hotloop.data.partition import divide_rows, is_share, read_groups, rows_apar
 from hotloop.data.strides import windows_of
 from hotloop.errors import ConfigError, DataError
 
-__all__ = ["WindowOrigin", "Windows", "read_normalize", "read_windows"]
+__all__ = ["WindowOrigin", "Windows", "read_aligned", "read_normalize", "read_windows"]
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
@@ -216,7 +216,7 @@ def read_windows(
         gap,
         has_test_gap=is_share(shares.get("test")),
     )
-    y = None if goal is None else _read_target(goal, n)[reach:]
+    y = None if goal is None else read_aligned("target", goal, n)[reach:]
     return Windows(windows_of(base, length)[: n - reach], y, origin.windows(), origin)
 
 
@@ -247,11 +247,17 @@ def _read_roles(
     return table, goal, times, grouping
 
 
-def _read_target(goal: Any, n: int) -> Array:
-    array = read_raw(goal, "target")
+def read_aligned(name: str, given: Any, n: int) -> Array:
+    """An array with an entry for each row of a series.
+
+    Raises
+    ------
+    DataError
+    """
+    array = read_raw(given, name)
     if array.ndim == 0 or len(array) != n:
         raise DataError(
-            f"target: must have one entry per row of the series, which has {n}, got shape "
+            f"{name}: must have one entry per row of the series, which has {n}, got shape "
             f"{array.shape}; what is aligned with windows goes through from_arrays"
         )
     return array
