@@ -23,10 +23,10 @@ from hotloop.data.datasets import (
     take_loaders,
 )
 from hotloop.data.folds import RowOrigin
+from hotloop.data.mapped import FileData
 from hotloop.data.options import read_standardize, refuse_options
 from hotloop.data.partition import divide_rows, rows_apart
 from hotloop.data.samples import SampleOptions, Samples
-from hotloop.data.series import SeriesData
 from hotloop.data.split import Split
 from hotloop.data.splits import SPLITS
 from hotloop.data.tables import Table, read_table, unpack_dataset
@@ -38,7 +38,7 @@ __all__ = ["DataModule", "GraphDataModule"]
 Rows = npt.NDArray[np.int64]
 
 
-class DataModule(SeriesData):
+class DataModule(FileData):
     """Training, validation and test data with their order and batch size.
 
     Parameters
