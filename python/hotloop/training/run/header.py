@@ -42,6 +42,8 @@ def describe_run(planner: Planner, log: str) -> str:
     home = ""
     if runtime.has_own_memory:
         home = ", fed from the CPU" if runtime.is_fed else ", in the GPU's memory"
+    if train.is_streamed:
+        home = f", made by {counted(data.num_workers, 'thread')}" if data.num_workers else ""
     parts = f" in micro-batches of {planner.micro_rows}" if planner.micro_rows else ""
     clip = config.gradient_clip_val
     by_time = "" if config.max_time is None else " (by time where max_time comes before max_epochs)"
