@@ -49,8 +49,7 @@ void hl_scratch_deinit(hl_scratch *scratch)
 
 /* ---- borders --------------------------------------------------------------------------------- */
 
-/* The pixel of [0, n) that stands at index i; i in [0, n) with HL_BORDER_FILL. */
-static int64_t map_index(int64_t i, int64_t n, hl_border border)
+int64_t hl_border_index(int64_t i, int64_t n, hl_border border)
 {
     if (i >= 0 && i < n) return i;
     if (border == HL_BORDER_EDGE || n == 1) return i < 0 ? 0 : n - 1;
@@ -207,7 +206,7 @@ static void copy_pixels(const hl_image *src, const axis *across, const axis *dow
         }
         const uint8_t *row =
             src->pixels +
-            map_index(down->taps[y].first, src->height, how->border) * src->width * channels;
+            hl_border_index(down->taps[y].first, src->height, how->border) * src->width * channels;
         for (int64_t x = 0; x < dst->width;) {
             const tap *at = across->taps + x;
             int64_t first = at->first, n = 1, step = 1;
@@ -220,7 +219,7 @@ static void copy_pixels(const hl_image *src, const axis *across, const axis *dow
             while (is_inside && x + n < dst->width && at[n].n && at[n].first >= 0 &&
                    at[n].first < src->width && at[n].first == first + n * step)
                 n++;
-            int64_t from = map_index(first, src->width, how->border);
+            int64_t from = hl_border_index(first, src->width, how->border);
             copy_run(dst, channels, y, x, n, row + from * channels, step * channels);
             x += n;
         }
@@ -266,9 +265,10 @@ static void make_row(const hl_image *src, const axis *across, const axis *down, 
         const uint8_t *rows[4];
         int n_rows = at->n - k < 4 ? at->n - k : 4;
         for (int r = 0; r < n_rows; r++)
-            rows[r] = src->pixels +
-                      (map_index(at->first + k + r, src->height, down->border) * src->width + low) *
-                          channels;
+            rows[r] =
+                src->pixels +
+                (hl_border_index(at->first + k + r, src->height, down->border) * src->width + low) *
+                    channels;
         add_rows(inside, rows, down->weights + at->weight + k, n_rows, k == 0,
                  (high - low) * channels);
     }
@@ -339,7 +339,7 @@ static void extend_row(const axis *across, int32_t channels, float *row)
     int64_t n = across->n_in;
     for (int64_t x = across->low; x < across->high; x++) {
         if (x >= 0 && x < n) continue;
-        int64_t from = map_index(x, n, across->border);
+        int64_t from = hl_border_index(x, n, across->border);
         memcpy(row + (x - across->low) * channels, row + (from - across->low) * channels,
                (size_t)channels * sizeof *row);
     }
@@ -361,13 +361,15 @@ static void filter_pixels(const hl_image *src, const axis *across, const axis *d
 
 /* ---- resize ---------------------------------------------------------------------------------- */
 
-static hl_status check_resize(const hl_image *src, const hl_box *box, const hl_raster *dst)
+static hl_status check_resize(const hl_image *src, const hl_box *box, hl_border border,
+                              const hl_raster *dst)
 {
     if (dst->height < 1 || dst->width < 1)
         return hl_status_set(HL_ERROR_SHAPE,
                              "resize: height and width must be at least 1, got %lld and %lld",
                              (long long)dst->height, (long long)dst->width);
-    double reach = HL_RESAMPLE_REACH;
+    /* With a fill what lies beyond the source takes neither memory nor time. */
+    double reach = border == HL_BORDER_FILL ? 0x1p50 : HL_RESAMPLE_REACH;
     if (!(box->x0 < box->x1 && box->y0 < box->y1 && box->x0 >= -reach && box->y0 >= -reach &&
           box->x1 <= (double)src->width + reach && box->y1 <= (double)src->height + reach))
         return hl_status_set(
@@ -449,7 +451,7 @@ hl_status hl_image_resize(const hl_image *src, const hl_box *box, const hl_resam
                           hl_scratch *scratch, const hl_raster *dst)
 {
     axis across, down;
-    HL_TRY(check_resize(src, box, dst));
+    HL_TRY(check_resize(src, box, how->border, dst));
     make_axes(src, box, how, dst, &across, &down);
     return resize_axes(src, &across, &down, how, scratch, dst);
 }
@@ -481,7 +483,7 @@ static bool is_usable(const place *at, int64_t width, int64_t height, hl_border 
 /* The index beside i, of the continued image; with a fill the edge's pixel, as in Pillow. */
 static int64_t map_tap(int64_t i, int64_t n, hl_border border)
 {
-    return map_index(i, n, border == HL_BORDER_FILL ? HL_BORDER_EDGE : border);
+    return hl_border_index(i, n, border == HL_BORDER_FILL ? HL_BORDER_EDGE : border);
 }
 
 static void blend_four(const hl_image *src, const place *at, hl_border border, uint8_t *to,
@@ -511,8 +513,8 @@ static void blend_four(const hl_image *src, const place *at, hl_border border, u
 static void take_one(const hl_image *src, const place *at, hl_border border, uint8_t *to,
                      int64_t channel)
 {
-    int64_t x = map_index((int64_t)floor(at->x), src->width, border);
-    int64_t y = map_index((int64_t)floor(at->y), src->height, border);
+    int64_t x = hl_border_index((int64_t)floor(at->x), src->width, border);
+    int64_t y = hl_border_index((int64_t)floor(at->y), src->height, border);
     const uint8_t *from = src->pixels + (y * src->width + x) * src->channels;
     for (int32_t k = 0; k < src->channels; k++) to[k * channel] = from[k];
 }
@@ -545,8 +547,8 @@ void hl_labels_warp(const hl_labels *src, const double matrix[9], hl_border bord
             place at;
             const char *from = fill;
             if (find_place(matrix, x, y, &at) && is_usable(&at, src->width, src->height, border)) {
-                int64_t i = map_index((int64_t)floor(at.y), src->height, border);
-                int64_t j = map_index((int64_t)floor(at.x), src->width, border);
+                int64_t i = hl_border_index((int64_t)floor(at.y), src->height, border);
+                int64_t j = hl_border_index((int64_t)floor(at.x), src->width, border);
                 from = (const char *)src->data + (size_t)(i * src->width + j) * bytes;
             }
             if (bytes == 1)

@@ -30,6 +30,8 @@ typedef enum hl_border {
     HL_BORDER_SYMMETRIC, /* b a | a b c d | d c */
     HL_BORDER_COUNT
 } hl_border;
+/* The index of [0, n) that stands at index i; with HL_BORDER_FILL i must lie there itself. */
+int64_t hl_border_index(int64_t i, int64_t n, hl_border border);
 
 enum { HL_IMAGE_CHANNELS_MAX = 4 };
 
@@ -69,8 +71,8 @@ typedef struct hl_scratch {
 hl_status hl_scratch_reserve(hl_scratch *scratch, hl_scratch_part part, size_t bytes);
 void hl_scratch_deinit(hl_scratch *scratch);
 
-/* ShapeError for an output without pixels, for a box that is empty, not finite or reaches more
- * than HL_RESAMPLE_REACH beyond the source. */
+/* ShapeError for an output without pixels, for a box that is empty, not finite or, where the
+ * border is no fill, reaches more than HL_RESAMPLE_REACH beyond the source. */
 #define HL_RESAMPLE_REACH ((double)(1 << 24))
 hl_status hl_image_resize(const hl_image *src, const hl_box *box, const hl_resampling *how,
                           hl_scratch *scratch, const hl_raster *dst);
