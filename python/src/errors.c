@@ -33,7 +33,7 @@ static bool says_out_of_memory(const char *text)
     return false;
 }
 
-/* What a source raised is the cause of the error that has its words. */
+/* What a source raised is the cause of the error that ends with its words. */
 static void add_cause(hl_py_state *state, PyObject *words)
 {
     PyObject *type, *value, *traceback, *text;
@@ -41,7 +41,9 @@ static void add_cause(hl_py_state *state, PyObject *words)
     PyErr_Fetch(&type, &value, &traceback);
     PyErr_NormalizeException(&type, &value, &traceback);
     text = PyObject_Str(state->raised);
-    if (text && value && PyUnicode_Compare(text, words) == 0) {
+    bool is_said = text && value && PyUnicode_GetLength(text) > 0 &&
+                   PyUnicode_Tailmatch(words, text, 0, PY_SSIZE_T_MAX, 1) == 1;
+    if (is_said) {
         PyException_SetCause(value, state->raised);
         state->raised = NULL;
     }
@@ -74,6 +76,16 @@ PyObject *hl_py_fail(hl_py_state *state, hl_status code, const char *format, ...
     hl_text_format(text, sizeof text, format, args);
     va_end(args);
     return hl_py_raise(state, hl_status_set(code, "%s", text));
+}
+
+bool hl_py_is_raised(hl_py_state *state, hl_status code)
+{
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyObject *class = find_class(state, code);
+    if (!class) PyErr_Clear();
+    PyErr_Restore(type, value, traceback);
+    return class && PyErr_ExceptionMatches(class);
 }
 
 PyObject *hl_py_none_or_raise(hl_py_state *state, hl_status code)
