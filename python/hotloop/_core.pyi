@@ -66,6 +66,25 @@ def random_trunc_normal(
     seed: int, stream: str, n: int, mean: float, std: float, low: float, high: float
 ) -> npt.NDArray[np.float64]: ...
 def permutation(seed: int, stream: str, epoch: int, n: int) -> npt.NDArray[np.int64]: ...
+def augment(
+    image: npt.NDArray[np.uint8],
+    augment: tuple[Any, ...],
+    key: tuple[int, int, bool],
+    labels: npt.NDArray[Any] | None = None,
+    points: npt.NDArray[np.float32] | None = None,
+    source: tuple[int, int] | None = None,
+    /,
+) -> tuple[
+    npt.NDArray[np.uint8],
+    npt.NDArray[Any] | None,
+    npt.NDArray[np.float32] | None,
+    npt.NDArray[np.bool_] | None,
+    npt.NDArray[np.float64],
+]:
+    """Planes, labels, points, whether each is inside, and the matrix from the output to the
+    source: of an image (height, width, channels) by a packed augmentation, key (epoch, row,
+    is_training)."""
+
 def check_finite(array: npt.NDArray[Any], /) -> tuple[int, ...] | None:
     """Index of the first NaN or infinity of a float array (any strides), or None."""
 

@@ -248,6 +248,11 @@ static PyMethodDef functions[] = {
     {"write_file", HL_PY_METH_FAST(hl_py_write_file),
      "write_file($module, path, parts, /)\n--\n\nAtomic file writer: the buffers one after "
      "another; CheckpointError leaves the old file as it was."},
+    {"augment", HL_PY_METH_FAST(hl_py_augment),
+     "augment($module, image, augment, key, labels=None, points=None, source=None, /)\n--\n\n"
+     "Planes, labels, points, whether each is inside, and the matrix from the output to the source: "
+     "of an image (height, width, channels) by a packed augmentation, key (epoch, row, "
+     "is_training)."},
     {NULL, NULL, 0, NULL},
 };
 

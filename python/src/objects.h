@@ -23,6 +23,7 @@
 #define HL_PYTHON_OBJECTS_H
 
 #include "args.h"
+#include "data/augment.h"
 #include "data/feed.h"
 #include "errors.h"
 #include "plan/plan.h"
@@ -158,5 +159,10 @@ PyObject *hl_py_graph_training_step(PyObject *self, PyObject *const *args, Py_ss
 PyObject *hl_py_graph_depends(PyObject *self, PyObject *const *args, Py_ssize_t n_args);
 const char *hl_py_kind_name(hl_value_kind kind);
 const char *hl_py_segment_name(hl_segment segment);
+
+/* ---- images ---------------------------------------------------------------------------------- */
+
+/* An augmentation as hotloop/data/augment.py packs it, checked. */
+bool hl_py_augment_read(hl_py_state *state, PyObject *object, hl_augment *out);
 
 #endif

@@ -96,6 +96,7 @@ HL_PY_FAST(hl_py_check_finite);
 HL_PY_FAST(hl_py_check_range);
 HL_PY_FAST(hl_py_gather_rows);
 HL_PY_FAST(hl_py_write_file);
+HL_PY_FAST(hl_py_augment);
 HL_PY_FAST_KEYWORDS(hl_py_predict);
 HL_PY_FAST_KEYWORDS(hl_py_survey);
 PyObject *hl_py_op_table(PyObject *module, PyObject *unused);
