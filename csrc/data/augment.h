@@ -24,6 +24,7 @@
 #include "data/resample.h"
 
 /* kind, name, how many numbers it has. The numbers, where (a, b) is a range that is drawn from:
+ *   FIT             the output's size, as hl_fit says
  *   RESIZE          height, width; width 0: the shorter side becomes `height`
  *   CENTER_CROP     height, width
  *   CROP            height, width, padding left, top, right, bottom, whether to pad what is
@@ -39,6 +40,7 @@
  *   TRIVIAL         number of magnitudes
  *   RAND            number of operations, magnitude, number of magnitudes */
 #define HL_AUGMENT_KINDS(X)                                                                        \
+    X(FIT, "fit", 0)                                                                               \
     X(RESIZE, "resize", 2)                                                                         \
     X(CENTER_CROP, "center_crop", 2)                                                               \
     X(CROP, "random_crop", 8)                                                                      \

@@ -273,12 +273,13 @@ static void flip_down(canvas *at)
     canvas_move(at, m, at->height, at->width);
 }
 
-static hl_status move_step(canvas *at, const hl_augment_step *step, hl_draws *draws,
-                           bool is_training)
+static hl_status move_step(const hl_augment *augment, canvas *at, const hl_augment_step *step,
+                           hl_draws *draws, bool is_training)
 {
     const double *number = step->number;
     int64_t height = (int64_t)number[0], width = (int64_t)number[1];
     switch (step->kind) {
+    case HL_AUGMENT_FIT: fit_canvas(augment, at); break;
     case HL_AUGMENT_RESIZE:
         if (!width)
             resize_shorter(at, height);
@@ -305,7 +306,8 @@ static hl_status move_step(canvas *at, const hl_augment_step *step, hl_draws *dr
 /* What happens when samples are not drawn, too. */
 static bool is_certain(hl_augment_kind kind)
 {
-    return kind == HL_AUGMENT_RESIZE || kind == HL_AUGMENT_CENTER_CROP || kind == HL_AUGMENT_CROP;
+    return kind == HL_AUGMENT_FIT || kind == HL_AUGMENT_RESIZE || kind == HL_AUGMENT_CENTER_CROP ||
+           kind == HL_AUGMENT_CROP;
 }
 
 static bool gives_size(hl_augment_kind kind)
@@ -345,7 +347,7 @@ hl_status hl_augment_geometry(const hl_augment *augment, const hl_augment_key *k
     for (int32_t i = 0; i < augment->n_steps; i++) {
         hl_draws draws;
         if (hl_augment_begin(augment, key, i, &draws))
-            HL_TRY(move_step(&at, augment->steps + i, &draws, key->is_training));
+            HL_TRY(move_step(augment, &at, augment->steps + i, &draws, key->is_training));
     }
     fit_canvas(augment, &at);
     *out = (hl_geometry){.src_height = src_height,

@@ -264,6 +264,11 @@ static PyMethodDef functions[] = {
     {"image_report", HL_PY_METH_FAST(hl_py_image_report),
      "image_report($module, source, /)\n--\n\nbad_rows, first_bad, cached_rows, cached_bytes of "
      "an image_source."},
+    {"augment", HL_PY_METH_FAST(hl_py_augment),
+     "augment($module, image, augment, key, labels=None, points=None, source=None, /)\n--\n\n"
+     "Planes, labels, points, whether each is inside, and the matrix from the output to the source: "
+     "of an image (height, width, channels) by a packed augmentation, key (epoch, row, "
+     "is_training)."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -23,6 +23,7 @@
 #define HL_PYTHON_OBJECTS_H
 
 #include "args.h"
+#include "data/augment.h"
 #include "data/feed.h"
 #include "errors.h"
 #include "plan/plan.h"
@@ -167,5 +168,10 @@ const char *hl_py_segment_name(hl_segment segment);
 /* The exception that is set as a status of this code: its words, and it itself for who raises
  * that. */
 hl_status hl_py_keep_exception(hl_py_state *state, hl_status code);
+
+/* ---- images ---------------------------------------------------------------------------------- */
+
+/* An augmentation as hotloop/data/augment.py packs it, checked. */
+bool hl_py_augment_read(hl_py_state *state, PyObject *object, hl_augment *out);
 
 #endif
