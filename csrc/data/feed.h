@@ -82,7 +82,7 @@ void hl_feed_bind(hl_feed *feed, const hl_feed_binding *binding);
  * caller can look at other things meanwhile: *out_ready says that hl_feed_next does not wait for
  * them. A feed with one slot is ready always, and is waited for there. */
 hl_status hl_feed_wait(hl_feed *feed, int64_t timeout_ns, bool *out_ready);
-/* How long both have waited for loader threads since the feed was made. */
+/* How long both have waited for batches to be filled since the feed was made. */
 int64_t hl_feed_waited_ns(const hl_feed *feed);
 /* Next batch: *out_slot is filled and owned by the caller until the next call; *out_end when the
  * epoch has none left. out_rows (may be NULL) receives a pointer to its row numbers, valid as long

@@ -10,6 +10,7 @@ are final. One thread at a time uses a session and its plans; a second one gets 
 
 import os
 from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Self, final
 
 import numpy as np
@@ -80,7 +81,7 @@ def decode_image(
     channels: int = 3,
     min_height: int = 0,
     min_width: int = 0,
-    reader: _Reader | None = None,
+    reader: Callable[[str, bytes, int, int, int], npt.NDArray[np.uint8]] | None = None,
     /,
 ) -> npt.NDArray[np.uint8]:
     """The image of a path or of bytes, uint8 (height, width, channels), upright.
@@ -95,7 +96,7 @@ def image_source(
     channels: int,
     augment: tuple[Any, ...],
     *,
-    reader: _Reader | None = None,
+    reader: Callable[[str, bytes, int, int, int], npt.NDArray[np.uint8]] | None = None,
     caching: str = "nothing",
     cache_bytes: int = 0,
     on_bad: str = "raise",
@@ -149,7 +150,9 @@ class Graph:
     def __new__(cls) -> Self: ...
     def store(self, name: str, dtype: str, n: int, /) -> None: ...
     def input(self, name: str, dtype: str, shape: Sequence[int], /) -> int: ...
-    def dataset(self, name: str, dtype: str, shape: Sequence[int], /) -> int: ...
+    def dataset(
+        self, name: str, dtype: str, shape: Sequence[int], is_streamed: bool = False, /
+    ) -> int: ...
     def param(
         self, name: str, dtype: str, shape: Sequence[int], store: str, offset: int, /
     ) -> int: ...
@@ -331,15 +334,39 @@ class Feed:
         count: int = -1,
         n_threads: int = 0,
         n_slots: int = 1,
+        is_training: bool = False,
     ) -> Self: ...
     @property
     def n_slots(self) -> int: ...
+    @property
+    def waited(self) -> float:
+        """Seconds for which batches that were to be filled were waited for."""
     def seek(self, epoch: int, batch: int = 0, /) -> None: ...
     def next_rows(self) -> npt.NDArray[np.int64] | None:
         """Row numbers of the next batch, or None at the end of the epoch.
 
         ConfigError while a plan has the feed.
         """
+
+@final
+class Source:
+    """n rows that are made when a batch needs them; see csrc/data/source.h.
+
+    function(rows, epoch, is_training) gives an array (len(rows), ...) for each of the types,
+    (dtype, shape) of a row. It runs on the threads of feeds; what it raises becomes its error.
+    """
+
+    def __new__(
+        cls,
+        n: int,
+        types: Sequence[tuple[str, Sequence[int]]],
+        function: Callable[[npt.NDArray[np.int64], int, bool], Sequence[npt.NDArray[Any] | None]],
+        /,
+    ) -> Self: ...
+    def read(
+        self, rows: npt.NDArray[np.int64], epoch: int = 0, is_training: bool = False, /
+    ) -> tuple[npt.NDArray[Any], ...]:
+        """The fields of these rows, as a batch has them."""
 
 def gather_rows(
     array: npt.NDArray[Any], rows: npt.NDArray[np.int64], dtype: str, window: int = 0, /
@@ -374,8 +401,12 @@ class Plan:
         benchmark: kernels may be autotuned, before the first step. overlap: on a GPU weight
         gradients may run beside the rest of the backward pass.
         """
-    def dataset(self, index: int, array: npt.NDArray[Any] | Resident, /) -> None:
-        """Data to gather from; kept. An array is copied only to a device of other memory."""
+    def dataset(
+        self, index: int, array: npt.NDArray[Any] | Resident | Source, field: int = 0, /
+    ) -> None:
+        """Data to gather from; kept. An array is copied only to a device of other memory. Of a
+        streamed dataset the source, and which of its fields the dataset is.
+        """
     def feed(self, feed: Feed | None, /) -> None:
         """Where batches come from: row numbers for input 0 (int64). None: input() fills slot 0."""
     def input(self, index: int, array: npt.NDArray[Any], /) -> None:

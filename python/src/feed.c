@@ -171,7 +171,7 @@ static PyObject *get_waited(PyObject *self, void *unused)
 }
 
 static PyGetSetDef members[] = {
-    {"waited", get_waited, NULL, "Seconds for which loader threads were waited for.", NULL},
+    {"waited", get_waited, NULL, "Seconds for which batches that were to be filled were waited for.", NULL},
     {"n_slots", get_n_slots, NULL, "Batches under way.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

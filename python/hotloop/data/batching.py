@@ -15,6 +15,7 @@ import numpy as np
 from hotloop import _core
 from hotloop.data.padding import pad_batch
 from hotloop.data.split import Split, nest_fields, paddings_of
+from hotloop.data.streams import gather_streams
 from hotloop.errors import DataError
 
 __all__ = [
@@ -105,6 +106,7 @@ def make_feeds(
     seed: int,
     n_slots: int,
     n_threads: int,
+    is_training: bool = False,
 ) -> list[_core.Feed]:
     """As :meth:`DataModule.feeds`, of a split."""
     made = []
@@ -122,6 +124,7 @@ def make_feeds(
                 count=size * count,
                 n_threads=n_threads,
                 n_slots=n_slots,
+                is_training=is_training,
             )
         )
         first[number] += size * count
@@ -167,6 +170,8 @@ def gather_batches(
     feeds: list[_core.Feed],
     order: Sequence[tuple[int, int]],
     epoch: int,
+    *,
+    is_training: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """The batches of an epoch as arrays, nested as the user's."""
     for feed in feeds:
@@ -176,8 +181,11 @@ def gather_batches(
         for _ in range(count):
             rows = feeds[number].next_rows()
             assert rows is not None  # the feed has the group's batches
+            made = gather_streams([f.array for f in fields], rows, epoch, is_training)
             values = {
-                f.name: _core.gather_rows(f.source[0], rows, f.gathered_dtype, f.source[1])
-                for f in fields
+                f.name: made[i].astype(f.dtype, copy=False)
+                if i in made
+                else _core.gather_rows(f.source[0], rows, f.gathered_dtype, f.source[1])
+                for i, f in enumerate(fields)
             }
             yield nest_fields(pad_batch(values, paddings_of(fields), np.where))
