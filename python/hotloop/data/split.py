@@ -112,12 +112,23 @@ class Split:
     buckets : tuple of Split
         Of sequences of several lengths: those of each bucket, the longest first. The fields of the
         whole have the longest's length.
+    weights : float64 array (n,) or None
+        Of training rows that are drawn with replacement: how likely each is.
+    n_draws : int
+        With weights: samples of a training epoch.
     """
 
     fields: tuple[Field, ...]
     rows: npt.NDArray[np.int64] | None
     n: int
     buckets: tuple[Split, ...] = ()
+    weights: npt.NDArray[np.float64] | None = None
+    n_draws: int = 0
+
+    @property
+    def n_training(self) -> int:
+        """Samples of a training epoch."""
+        return self.n if self.weights is None else self.n_draws
 
     @property
     def is_streamed(self) -> bool:

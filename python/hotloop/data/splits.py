@@ -595,6 +595,7 @@ class DataSplits:
             split_name,
             self._require(split_name),
             self._batch_size,
+            training=training,
             drop_last=training and self._drop_last,
             merge_tail=merge_tail,
         )
