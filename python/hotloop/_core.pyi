@@ -10,7 +10,6 @@ are final. One thread at a time uses a session and its plans; a second one gets 
 
 import os
 from collections.abc import Callable, Sequence
-from collections.abc import Callable, Sequence
 from typing import Any, Final, Self, final
 
 import numpy as np

@@ -41,8 +41,8 @@ static bool says(const char *message, const char *said, bool *out_is_same)
     return *out_is_same || (n_said && n > n_said && strcmp(message + n - n_said, said) == 0);
 }
 
-/* The exception of the class with these words: what a source raised, if that is it; a new one, whose
- * cause that is if it has the same words, or these with a context in front. */
+/* The exception of the class with these words: what a source raised, if that is it; a new one,
+ * whose cause that is if it has the same words, or these with a context in front. */
 static PyObject *make_exception(hl_py_state *state, PyObject *class, PyObject *words)
 {
     PyObject *raised = state->raised, *made = NULL;

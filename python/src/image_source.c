@@ -127,10 +127,11 @@ static hl_status load_header(py_file *file, hl_image_header *out_header)
     return hl_image_header_read(&file->file, out_header);
 }
 
-/* With the file's name in front. */
+/* With the file's name in front, if it has one. */
 static PyObject *raise_for(hl_py_state *state, const py_file *file, hl_status status)
 {
-    return hl_py_raise(state, hl_status_context(status, "image %s", file->path ? file->path : ""));
+    if (file->path) status = hl_status_context(status, "image %s", file->path);
+    return hl_py_raise(state, status);
 }
 
 HL_PY_FAST(hl_py_image_header)
