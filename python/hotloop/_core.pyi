@@ -8,6 +8,7 @@ same bits, and uint16 arrays are taken for it where a store, source or input is 
 are final. One thread at a time uses a session and its plans; a second one gets BusyError.
 """
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Self, final
 
@@ -66,6 +67,73 @@ def random_trunc_normal(
     seed: int, stream: str, n: int, mean: float, std: float, low: float, high: float
 ) -> npt.NDArray[np.float64]: ...
 def permutation(seed: int, stream: str, epoch: int, n: int) -> npt.NDArray[np.int64]: ...
+def image_decoder() -> dict[str, str | None]:
+    """version and path of TurboJPEG (None: it is not there), and why_not."""
+
+def image_header(file: str | bytes | os.PathLike[str], /) -> tuple[str, int, int]:
+    """(format, height, width) of a path or of bytes, upright; 0 for sizes that only a decoder
+    knows.
+    """
+
+def decode_image(
+    file: str | bytes | os.PathLike[str],
+    channels: int = 3,
+    min_height: int = 0,
+    min_width: int = 0,
+    reader: Callable[[str, bytes, int, int, int], npt.NDArray[np.uint8]] | None = None,
+    /,
+) -> npt.NDArray[np.uint8]:
+    """The image of a path or of bytes, uint8 (height, width, channels), upright.
+
+    A JPEG may be given smaller than it is stored as long as both sides have at least these; 0: as
+    stored. reader: of what TurboJPEG does not decode.
+    """
+
+def image_source(
+    paths: bytes,
+    n: int,
+    channels: int,
+    augment: tuple[Any, ...],
+    *,
+    reader: Callable[[str, bytes, int, int, int], npt.NDArray[np.uint8]] | None = None,
+    caching: str = "nothing",
+    cache_bytes: int = 0,
+    on_bad: str = "raise",
+    bad_max: int = 0,
+    companions: Sequence[npt.NDArray[Any]] = (),
+) -> Source:
+    """A Source of n image files, whose names stand in bytes, each with a NUL.
+
+    Fields: the image, uint8 (channels, height, width) by the packed augmentation; with on_bad
+    "skip" its weight, float32, 0 for a file that cannot be decoded; then a row of each companion,
+    with "replace" that of the file that is shown. caching: "nothing", "files" or "images", at most
+    cache_bytes. More than bad_max bad files are an error whatever on_bad says.
+    """
+
+def image_report(source: Source, /) -> dict[str, Any]:
+    """bad_rows (int64), first_bad (its message, or ""), cached_rows, cached_bytes of an
+    image_source.
+    """
+
+def augment(
+    image: npt.NDArray[np.uint8],
+    augment: tuple[Any, ...],
+    key: tuple[int, int, bool],
+    labels: npt.NDArray[Any] | None = None,
+    points: npt.NDArray[np.float32] | None = None,
+    source: tuple[int, int] | None = None,
+    /,
+) -> tuple[
+    npt.NDArray[np.uint8],
+    npt.NDArray[Any] | None,
+    npt.NDArray[np.float32] | None,
+    npt.NDArray[np.bool_] | None,
+    npt.NDArray[np.float64],
+]:
+    """Planes, labels, points, whether each is inside, and the matrix from the output to the
+    source: of an image (height, width, channels) by a packed augmentation, key (epoch, row,
+    is_training)."""
+
 def check_finite(array: npt.NDArray[Any], /) -> tuple[int, ...] | None:
     """Index of the first NaN or infinity of a float array (any strides), or None."""
 

@@ -1,4 +1,4 @@
-"""Hyperspectral cubes: what each kind of file holds, batches of them, wrong files by their names."""
+"""Hyperspectral cubes: what each kind of file holds, batches, wrong files by their names."""
 
 import os
 import resource
@@ -94,7 +94,8 @@ def test_wavelengths_and_scale(tmp_path: Path) -> None:
     for i, (listed, unit) in enumerate([(NANOMETRES, "Nanometers"), (micro, "Micrometers")]):
         write_envi(
             tmp_path / f"{i}", cube_of(i) * 100, 12,
-            wavelength=f"{{\n {str(listed).strip('[]')}\n}}", wavelength_units=unit, reflectance_scale_factor=100, sensor_type="a camera",
+            wavelength=f"{{\n {str(listed).strip('[]')}\n}}", wavelength_units=unit,
+            reflectance_scale_factor=100, sensor_type="a camera",
         )  # fmt: skip
     data = hl.DataModule.from_cubes(tmp_path / "*.hdr")
     batch = next(data.batches_in_order("train"))

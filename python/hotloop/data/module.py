@@ -26,6 +26,7 @@ from hotloop.data.folds import RowOrigin
 from hotloop.data.mapped import FileData
 from hotloop.data.options import read_standardize, refuse_options
 from hotloop.data.partition import divide_rows, rows_apart
+from hotloop.data.pictures import ImageData
 from hotloop.data.samples import SampleOptions, Samples
 from hotloop.data.split import Split
 from hotloop.data.splits import SPLITS
@@ -38,7 +39,7 @@ __all__ = ["DataModule", "GraphDataModule"]
 Rows = npt.NDArray[np.int64]
 
 
-class DataModule(FileData):
+class DataModule(ImageData, FileData):
     """Training, validation and test data with their order and batch size.
 
     Parameters
@@ -170,8 +171,7 @@ class DataModule(FileData):
             seed,
             allow_nonfinite,
         )
-        self._prefetch = whole(1)("prefetch_factor", prefetch_factor)
-        flag("persistent_workers", persistent_workers)
+        self._set_loading(prefetch_factor, persistent_workers)
         parts: dict[str, tuple[Table, Rows | None]] = {}
         like: tuple[Table, Samples | None] | None = None
         for name, loaded in given.items():

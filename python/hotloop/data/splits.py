@@ -54,6 +54,9 @@ SPLITS = ("train", "val", "test")
 class DataSplits:
     """Training, validation and test data; :class:`DataModule` has the ways to make it."""
 
+    _prefetch = 2  # batches of streamed samples that are ready before they are needed
+    _fixed: list[Any] | None = None  # transforms that are not fitted
+
     def with_classes(self, classes: Sequence[Any] | Mapping[str, Any]) -> Self:
         """The same data, its class ids numbering given classes: those that a model's outputs mean.
 
@@ -118,9 +121,13 @@ class DataSplits:
         self._drop_last = flag("drop_last", drop_last)
         self._seed: int = whole(0, 2**63 - 1)("seed", seed)
         self._allow_nonfinite = flag("allow_nonfinite", allow_nonfinite)
-        self._prefetch = 2
         self._auto_workers = 0  # threads for streamed samples
         self._bad_samples: dict[str, BadSamples] = {}
+
+    def _set_loading(self, prefetch_factor: Any, persistent_workers: Any) -> None:
+        """Of samples that are made batch by batch."""
+        self._prefetch = whole(1)("prefetch_factor", prefetch_factor)
+        flag("persistent_workers", persistent_workers)
 
     def _set_splits(
         self,
@@ -277,6 +284,8 @@ class DataSplits:
 
         They are applied inside the graph, not to the arrays. The targets' field is "y".
         """
+        if self._fixed is not None:
+            return list(self._fixed)
         if self._transforms is None:
             rows = self._splits["train"].rows
             fitted = {
