@@ -179,13 +179,29 @@ def test_fortran_order_is_streamed_and_warns(tmp_path: Path) -> None:
     np.testing.assert_array_equal(rows_of(data, "train"), array)
 
 
-def test_deleted_files_are_still_read(tmp_path: Path) -> None:
+def test_files_deleted_while_mapped_are_still_read(tmp_path: Path) -> None:
     array = np.arange(30.0)[:, None]
     pattern = save(tmp_path, array, 3)
     data = hl.DataModule.from_npy(pattern)
+    rows_of(data, "train")
     for path in tmp_path.iterdir():
         path.unlink()
     np.testing.assert_array_equal(rows_of(data, "train"), array)
+
+
+def test_more_files_than_stay_mapped(tmp_path: Path) -> None:
+    array = np.arange(900.0)[:, None]
+    pattern = save(tmp_path, array, 300)
+    before = len(os.listdir("/proc/self/fd"))
+    data = hl.DataModule.from_npy(pattern, num_workers=2, batch_size=300)
+    np.testing.assert_array_equal(rows_of(data, "train"), array)
+    assert len(os.listdir("/proc/self/fd")) <= before + 70
+    np.save(tmp_path / "X7.npy", np.ones((5, 1)))
+    with pytest.raises(DataError, match=r"X: '.*X7.npy' has changed, float64 of shape \(5, 1\) in"):
+        rows_of(data, "train")
+    (tmp_path / "X7.npy").unlink()
+    with pytest.raises(DataError, match=r"X: '.*X7.npy' cannot be read \(No such file"):
+        rows_of(data, "train")
 
 
 # ---- wrong input

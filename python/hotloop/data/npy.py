@@ -11,11 +11,13 @@ with a header, so its rows begin at no page's border.
 
 from __future__ import annotations
 
+import functools
 import glob
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +36,7 @@ Rows = npt.NDArray[np.int64]
 
 _MAGIC = b"\x93NUMPY"
 _NUMBERS = "biuf"
+_MOST_MAPPED = 64  # files that stay mapped; others are mapped when a batch has rows of them
 
 
 # ---- which files
@@ -162,42 +165,61 @@ def read_npy(given: Any, name: str, *, allow_nonfinite: bool) -> Array:
     DataError
         For what is no such file, and files whose rows differ in shape or dtype.
     """
-    paths = find_files(given, name)
-    arrays = [map_npy(path, name) for path in paths]
-    _check_alike(arrays, paths, name)
-    first = arrays[0]
-    if len(arrays) == 1 and _is_cores(first):
-        return first
+    files = _look_at(find_files(given, name), name)
+    first = files[0]
+    if len(files) == 1 and first.is_cores:
+        return map_npy(first.path, name)
     if first.dtype.kind not in _NUMBERS:
-        raise DataError(f"{name}: must hold numbers, got dtype {first.dtype} in {paths[0]!r}")
-    if first.ndim > 1 and not all(array.flags.c_contiguous for array in arrays):
-        at = next(i for i, array in enumerate(arrays) if not array.flags.c_contiguous)
-        warn(
-            f"{name}: {paths[at]!r} is in Fortran order, so that a row lies in "
-            f"{first[0].size:,} pieces and is slow to read; write it anew with "
-            "np.save(path, np.ascontiguousarray(array))",
-            DataWarning,
-        )
-    files = [(path, len(array)) for path, array in zip(paths, arrays)]
-    parts = _Parts(arrays, files, name, allow_nonfinite=allow_nonfinite)
-    dtype = graph_dtype(first.dtype.newbyteorder("="))
-    (stream,) = make_streams(parts.n, [(dtype, first.shape[1:])], parts.make)
+        raise DataError(f"{name}: must hold numbers, got dtype {first.dtype} in {first.path!r}")
+    for file in files:
+        if file.is_fortran:
+            warn(
+                f"{name}: {file.path!r} is in Fortran order, so that a row lies in "
+                f"{math.prod(file.shape[1:]):,} pieces and is slow to read; write it anew with "
+                "np.save(path, np.ascontiguousarray(array))",
+                DataWarning,
+            )
+            break
+    parts = _Parts(files, name, allow_nonfinite=allow_nonfinite)
+    (stream,) = make_streams(parts.n, [(parts.dtype, first.shape[1:])], parts.make)
     return stream
 
 
-def _check_alike(arrays: Sequence[Array], paths: Sequence[str], name: str) -> None:
-    for path, array in zip(paths, arrays):
+class _File(NamedTuple):
+    """What a file holds, without its map: a map keeps a file descriptor, of which there are few."""
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    is_cores: bool  # whether the core reads it as it lies
+    is_fortran: bool
+
+
+def _look_at(paths: Sequence[str], name: str) -> list[_File]:
+    """Files whose rows are of one kind.
+
+    Raises
+    ------
+    DataError
+    """
+    files: list[_File] = []
+    for path in paths:
+        array = map_npy(path, name)
         if array.ndim == 0:
             raise DataError(f"{name}: {path!r} holds one number, and rows are needed")
+        is_fortran = not array.flags.c_contiguous
+        file = _File(path, array.shape, array.dtype, _is_cores(array), is_fortran)
+        files.append(file)
         for what, one, wanted in (
-            ("rows of one shape", array.shape[1:], arrays[0].shape[1:]),
-            ("one dtype", array.dtype, arrays[0].dtype),
+            ("rows of one shape", file.shape[1:], files[0].shape[1:]),
+            ("one dtype", file.dtype, files[0].dtype),
         ):
             if one != wanted:
                 raise DataError(
-                    f"{name}: files must have {what}, {wanted} as in {paths[0]!r}, got {one} in "
-                    f"{path!r}"
+                    f"{name}: files must have {what}, {wanted} as in {files[0].path!r}, got {one} "
+                    f"in {path!r}"
                 )
+    return files
 
 
 def _is_cores(array: Array) -> bool:
@@ -207,69 +229,73 @@ def _is_cores(array: Array) -> bool:
 
 
 class _Parts:
-    """Rows of several arrays as those of one.
+    """Rows of several files as those of one.
 
     Parameters
     ----------
-    arrays : sequence of array (n_i, ...)
-        Of one shape of row and one dtype.
-    files : sequence of (str, int)
-        The path of each, and its rows.
+    files : sequence of _File
     name : str
         For messages.
     allow_nonfinite : bool
     """
 
-    def __init__(
-        self,
-        arrays: Sequence[Array],
-        files: Sequence[tuple[str, int]],
-        name: str,
-        *,
-        allow_nonfinite: bool,
-    ) -> None:
-        self._arrays, self._files, self._name = list(arrays), list(files), name
-        self._ends = np.cumsum([n for _, n in files])
+    def __init__(self, files: Sequence[_File], name: str, *, allow_nonfinite: bool) -> None:
+        self._files, self._name = list(files), name
+        self._ends = np.cumsum([file.shape[0] for file in files])
         self.n = int(self._ends[-1])
-        self._dtype = graph_dtype(arrays[0].dtype.newbyteorder("="))
-        self._checks = arrays[0].dtype.kind == "f" and not allow_nonfinite
-        self._is_cores = [_is_cores(array) for array in arrays]
+        self.dtype = graph_dtype(files[0].dtype.newbyteorder("="))
+        self._checks = files[0].dtype.kind == "f" and not allow_nonfinite
+        self._map = functools.lru_cache(maxsize=_MOST_MAPPED)(self._map_anew)
+
+    def _map_anew(self, number: int) -> Array:
+        file = self._files[number]
+        array = map_npy(file.path, self._name)
+        if array.shape != file.shape or array.dtype != file.dtype:
+            raise DataError(
+                f"{self._name}: {file.path!r} has changed, {array.dtype} of shape {array.shape} in "
+                f"place of {file.dtype} of shape {file.shape}"
+            )
+        return array
+
+    def _place(self, row: int) -> tuple[int, int]:
+        """The number of a row's file, and its number there."""
+        number = int(np.searchsorted(self._ends, row, side="right"))
+        return number, row - int(self._ends[number]) + self._files[number].shape[0]
 
     def make(self, rows: Rows, epoch: int, is_training: bool) -> list[Array]:
         """The rows of a batch; called by several threads."""
         numbers = np.searchsorted(self._ends, rows, side="right")
-        made = np.empty((len(rows), *self._arrays[0].shape[1:]), self._dtype)
+        made = np.empty((len(rows), *self._files[0].shape[1:]), self.dtype)
         for number in np.unique(numbers):
             at = np.flatnonzero(numbers == number)
-            begin = int(self._ends[number]) - self._files[number][1]
+            begin = int(self._ends[number]) - self._files[number].shape[0]
             made[at] = self._read(int(number), rows[at] - begin)
         if self._checks and _core.check_finite(made) is not None:
             self._refuse(made, rows)
         return [made]
 
     def _read(self, number: int, rows: Rows) -> Array:
-        array = self._arrays[number]
-        if self._is_cores[number]:  # without the GIL, which a disk would keep waiting
-            return _core.gather_rows(array, rows, self._dtype)
+        array = self._map(number)
+        if self._files[number].is_cores:  # without the GIL, which a disk would keep waiting
+            return _core.gather_rows(array, rows, self.dtype)
         values = array[rows]
         if array.dtype.kind == "u" and array.dtype.itemsize == 8 and (values > 2**63 - 1).any():
             raise DataError(
                 f"{self._name}: int64 holds up to 2**63 - 1, got {values.max()} in "
-                f"{self._files[number][0]!r}"
+                f"{self._files[number].path!r}"
             )
         with np.errstate(over="ignore"):  # infinities are refused
-            return values.astype(self._dtype)
+            return values.astype(self.dtype)
 
     def _refuse(self, made: Array, rows: Rows) -> NoReturn:
         bad = ~np.isfinite(made.reshape(len(made), -1)).all(axis=1)
         row = int(rows[int(np.argmax(bad))])
-        number = int(np.searchsorted(self._ends, row, side="right"))
-        path, n = self._files[number]
-        values = self._arrays[number][row - int(self._ends[number]) + n].reshape(-1)
+        number, at = self._place(row)
+        values = self._map(number)[at].reshape(-1)
         fit = np.abs(values.astype(np.float64)) <= np.finfo(np.float32).max
         raise DataError(
             f"{self._name}: must be finite and fit float32, got {values[~fit][0]} in row {row} "
-            f"(row {row - int(self._ends[number]) + n} of {path!r}); mend the row, or write "
+            f"(row {at} of {self._files[number].path!r}); mend the row, or write "
             "allow_nonfinite=True"
         )
 
@@ -292,6 +318,6 @@ def read_parts(given: Any, name: str) -> Any:
     if not are_paths(given):
         return given
     paths = find_files(given, name)
-    arrays = [map_npy(path, name) for path in paths]
-    _check_alike(arrays, paths, name)
-    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+    if len(paths) == 1:
+        return map_npy(paths[0], name)
+    return np.concatenate([np.array(map_npy(file.path, name)) for file in _look_at(paths, name)])
