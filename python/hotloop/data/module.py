@@ -25,8 +25,8 @@ from hotloop.data.datasets import (
 from hotloop.data.folds import RowOrigin
 from hotloop.data.options import read_standardize, refuse_options
 from hotloop.data.partition import divide_rows, rows_apart
-from hotloop.data.samples import SampleOptions, Samples
 from hotloop.data.pictures import ImageData
+from hotloop.data.samples import SampleOptions, Samples
 from hotloop.data.split import Split
 from hotloop.data.splits import SPLITS
 from hotloop.data.tables import Table, read_table, unpack_dataset

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,6 @@ from hotloop.data.checks import blocks, check_labels, check_values, check_weight
 from hotloop.data.described import describe_all, describe_line
 from hotloop.data.options import read_classes
 from hotloop.data.parallel import parallel_map
-from hotloop.data.samples import BadSamples
 from hotloop.data.scaling import doubt_of_values, fit_standard
 from hotloop.data.split import Field, Split, nest_fields
 from hotloop.data.streams import stream_of
@@ -49,6 +48,14 @@ Rows = npt.NDArray[np.int64]
 Batch = dict[str, Any]
 
 SPLITS = ("train", "val", "test")
+
+
+class _Found(Protocol):
+    """Who knows bad samples."""
+
+    @property
+    def found(self) -> dict[int, str]:
+        """Why each is bad, by its number."""
 
 
 class DataSplits:
@@ -122,7 +129,7 @@ class DataSplits:
         self._seed: int = whole(0, 2**63 - 1)("seed", seed)
         self._allow_nonfinite = flag("allow_nonfinite", allow_nonfinite)
         self._auto_workers = 0  # threads for streamed samples
-        self._bad_samples: dict[str, BadSamples] = {}
+        self._bad_samples: dict[str, _Found] = {}
 
     def _set_loading(self, prefetch_factor: Any, persistent_workers: Any) -> None:
         """Of samples that are made batch by batch."""
