@@ -317,3 +317,26 @@ def test_wrong_folders(root: Path, tmp_path: Path) -> None:
         DataModule.from_image_folder(root / "cow")
     with pytest.raises(DataError, match="root: must have a folder for each class"):
         DataModule.from_image_folder(tmp_path)
+
+
+# ---- pictures
+
+
+@pytest.mark.extra
+def test_show_batch(root: Path, tmp_path: Path) -> None:
+    take_library("matplotlib")
+    data = DataModule.from_image_folder(root, 32, val=0.2, batch_size=10)
+    figure = data.show_batch()
+    shown = [axis for axis in figure.axes if axis.images]
+    assert len(shown) == 10
+    assert {axis.get_title() for axis in shown} <= set(CLASSES)
+    batch = next(data.train_batches())
+    want = batch["x"][3].transpose(1, 2, 0) / 255
+    np.testing.assert_allclose(shown[3].images[0].get_array(), want, atol=1e-6)
+    assert shown[3].get_title() == CLASSES[batch["y"][3]]
+    assert len([a for a in data.show_batch("val", 3).axes if a.images]) == 3
+    data.show_batch(n=40).savefig(tmp_path / "batch.png")
+    grey = DataModule.from_arrays(np.random.rand(5, 1, 8, 8), np.arange(5.0))
+    assert len([a for a in grey.show_batch().axes if a.images]) == 5
+    with pytest.raises(ConfigError, match=r"show_batch: shows images .* got x of shape \(5, 8\)"):
+        DataModule.from_arrays(np.zeros((5, 8))).show_batch()

@@ -30,6 +30,7 @@ from hotloop.data.described import describe_all, describe_line
 from hotloop.data.options import read_classes
 from hotloop.data.parallel import parallel_map
 from hotloop.data.scaling import doubt_of_values, fit_standard
+from hotloop.data.showing import draw_images
 from hotloop.data.split import Field, Split, nest_fields
 from hotloop.data.streams import stream_of
 from hotloop.data.tables import Table
@@ -48,6 +49,8 @@ Rows = npt.NDArray[np.int64]
 Batch = dict[str, Any]
 
 SPLITS = ("train", "val", "test")
+_IMAGE_DIMS = 4
+_COLUMNS = 8  # of images that are shown
 
 
 class _Found(Protocol):
@@ -758,6 +761,44 @@ class DataSplits:
         return gather_batches(
             self._require(split_name), groups, feeds, order, epoch, is_training=training
         )
+
+    def show_batch(self, split_name: str = "train", n: int = 16, *, epoch: int = 0) -> Any:
+        """Draws the first images of a batch with their labels, as the model gets them.
+
+        Parameters
+        ----------
+        split_name : {"train", "val", "test"}
+            Which split; of "train" shuffled and augmented, before levels are normalised.
+        n : int
+            How many, at most a batch.
+        epoch : int
+            Whose batch, of training.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            A notebook shows it.
+
+        Raises
+        ------
+        ConfigError
+            If inputs are no images, there is no such split, or matplotlib is not installed.
+        """
+        count = whole(1)("n", n)
+        if split_name == "train":
+            batch = next(self.train_batches(epoch))
+        else:
+            batch = next(self.batches_in_order(split_name))
+        images = batch["x"]
+        if isinstance(images, (dict, tuple)):
+            parts = list(images.values()) if isinstance(images, dict) else list(images)
+            images = next((part for part in parts if part.ndim == _IMAGE_DIMS), parts[0])
+        titles: list[str] = []
+        if "" in self._targets and self._targets[""].array.ndim == 1:
+            shown = self._by_names("y", batch["y"][:count])
+            is_value = self._targets[""].kind == "float"
+            titles = [f"{value:.4g}" if is_value else str(value) for value in shown]
+        return draw_images(images[:count], titles, min(count, len(images), _COLUMNS))
 
     # ---- as text
 
