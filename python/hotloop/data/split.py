@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hotloop.data.padding import ROLES, Padding, pad_batch
+from hotloop.data.streams import Stream, stream_of
 from hotloop.data.strides import series_of
 
 __all__ = ["Field", "Split", "nest_fields", "padding_of", "paddings_of"]
@@ -26,7 +27,8 @@ class Field:
         "x", "x.<column>", "x.<position>", "y", "y.<name>", "y.<position>" or "weight".
     array : ndarray
         C-contiguous, aligned, native-endian, or windows of such a series; dim 0: samples. Often
-        the user's own memory, so it is read and never written.
+        the user's own memory, so it is read and never written. Of samples that are made when a
+        batch needs them a Stream, which has dtype and shape and reads rows.
     dtype : str
         In which a gathered batch enters the graph: "float32" or "int64".
     label : str
@@ -60,6 +62,11 @@ class Field:
         return tuple(self.array.shape[1:])
 
     @property
+    def stream(self) -> Stream | None:
+        """What makes its rows, where they do not lie in memory."""
+        return stream_of(self.array)
+
+    @property
     def gathered_dtype(self) -> str:
         """In which it is gathered: masks are made of lengths."""
         is_said = self.padding is not None and self.padding.role in ROLES
@@ -68,6 +75,8 @@ class Field:
     @functools.cached_property
     def source(self) -> tuple[npt.NDArray[Any], int]:
         """The array in memory, and how many of its rows a row of this one is: 0, itself."""
+        if self.stream is not None:
+            return self.array, 0
         if self.series is not None:
             return self.series, self.array.shape[1]
         return series_of(self.array)
@@ -103,12 +112,28 @@ class Split:
     buckets : tuple of Split
         Of sequences of several lengths: those of each bucket, the longest first. The fields of the
         whole have the longest's length.
+    weights : float64 array (n,) or None
+        Of training rows that are drawn with replacement: how likely each is.
+    n_draws : int
+        With weights: samples of a training epoch.
     """
 
     fields: tuple[Field, ...]
     rows: npt.NDArray[np.int64] | None
     n: int
     buckets: tuple[Split, ...] = ()
+    weights: npt.NDArray[np.float64] | None = None
+    n_draws: int = 0
+
+    @property
+    def n_training(self) -> int:
+        """Samples of a training epoch."""
+        return self.n if self.weights is None else self.n_draws
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether rows of some field are made batch by batch."""
+        return any(field.stream is not None for field in self.fields)
 
     @property
     def parts(self) -> tuple[Split, ...]:
