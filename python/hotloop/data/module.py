@@ -23,6 +23,7 @@ from hotloop.data.datasets import (
     take_loaders,
 )
 from hotloop.data.folds import RowOrigin
+from hotloop.data.mapped import FileData
 from hotloop.data.options import read_standardize, refuse_options
 from hotloop.data.partition import divide_rows, rows_apart
 from hotloop.data.pictures import ImageData
@@ -38,7 +39,7 @@ __all__ = ["DataModule", "GraphDataModule"]
 Rows = npt.NDArray[np.int64]
 
 
-class DataModule(ImageData):
+class DataModule(ImageData, FileData):
     """Training, validation and test data with their order and batch size.
 
     Parameters
