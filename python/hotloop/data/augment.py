@@ -17,6 +17,7 @@ from typing import Any
 from hotloop.base import rules
 from hotloop.base.rules import reject
 from hotloop.base.scalars import plain
+from hotloop.data.augment_series import Jitter, Scaling, TimeMask
 from hotloop.errors import ConfigError
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "ColorJitter",
     "GaussianBlur",
     "GaussianNoise",
+    "Jitter",
     "RandAugment",
     "RandomAffine",
     "RandomCrop",
@@ -35,6 +37,8 @@ __all__ = [
     "RandomRotation",
     "RandomVerticalFlip",
     "Resize",
+    "Scaling",
+    "TimeMask",
     "TrivialAugmentWide",
     "pack_augment",
     "read_augment",
@@ -523,9 +527,8 @@ class GaussianBlur(Step):
         across, down = _size("GaussianBlur: kernel_size", kernel_size)
         if across % 2 == 0 or down % 2 == 0 or max(across, down) > 1023:
             reject("GaussianBlur: kernel_size", "must be odd and at most 1023", kernel_size)
-        if not isinstance(sigma, (list, tuple)):
-            sigma = (sigma, sigma)
-        self._numbers = (across, down, *_range("GaussianBlur: sigma", sigma, 1e-3, 1e3))
+        both = sigma if isinstance(sigma, (list, tuple)) else (sigma, sigma)
+        self._numbers = (across, down, *_range("GaussianBlur: sigma", both, 1e-3, 1e3))
 
     def pack(self, height: int, width: int) -> Packed:
         return "gaussian_blur", 1.0, self._numbers
