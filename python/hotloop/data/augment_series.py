@@ -1,4 +1,4 @@
-"""Descriptions of what happens to training's series: (batch, time, features) of a standardised input.
+"""Descriptions of what happens to training's series, (batch, time, features), once standardised.
 
 They are part of the step's graph (training/plans/series.py), so that the device draws and computes
 them; nothing is done to validation, and padding of sequences stays what it is.
