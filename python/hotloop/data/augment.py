@@ -147,6 +147,7 @@ class Step:
         return f"{_name(self)}({self._shown})"
 
     def pack(self, height: int, width: int) -> Packed:
+        """As the core takes it."""
         """The step for outputs of this size."""
         raise NotImplementedError
 
@@ -174,6 +175,7 @@ class Resize(Step):
         self.interpolation = _interpolation("Resize: interpolation", interpolation)
 
     def pack(self, height: int, width: int) -> Packed:
+        """As the core takes it."""
         return "resize", 1.0, self._numbers
 
 
@@ -196,6 +198,7 @@ class CenterCrop(Step):
         self._numbers = _size("CenterCrop: size", size)
 
     def pack(self, height: int, width: int) -> Packed:
+        """As the core takes it."""
         return "center_crop", 1.0, self._numbers
 
 
@@ -238,6 +241,7 @@ class RandomCrop(Step):
         self.fill = _fill("RandomCrop: fill", fill)
 
     def pack(self, height: int, width: int) -> Packed:
+        """As the core takes it."""
         size = self._size or (height, width)
         return "random_crop", 1.0, (*size, *self._padding, float(self._pads), self._border)
 
@@ -276,6 +280,7 @@ class RandomResizedCrop(Step):
         self.interpolation = _interpolation("RandomResizedCrop: interpolation", interpolation)
 
     def pack(self, height: int, width: int) -> Packed:
+        """As the core takes it."""
         size = self._size or (height, width)
         return "random_resized_crop", 1.0, (*size, *self._scale, *self._ratio)
 
@@ -299,6 +304,7 @@ class RandomHorizontalFlip(Step):
         self._p = _share("RandomHorizontalFlip: p", p)
 
     def pack(self, height: int, width: int) -> Packed:
+        """As the core takes it."""
         return "random_horizontal_flip", self._p, ()
 
 
@@ -321,6 +327,7 @@ class RandomVerticalFlip(Step):
         self._p = _share("RandomVerticalFlip: p", p)
 
     def pack(self, height: int, width: int) -> Packed:
+        """As the core takes it."""
         return "random_vertical_flip", self._p, ()
 
 
@@ -369,6 +376,7 @@ class RandomAffine(Step):
         self.fill = _fill("RandomAffine: fill", fill)
 
     def pack(self, height: int, width: int) -> Packed:
+        """As the core takes it."""
         return "random_affine", 1.0, self._numbers
 
 
@@ -407,6 +415,7 @@ class RandomRotation(Step):
         self.fill = _fill("RandomRotation: fill", fill)
 
     def pack(self, height: int, width: int) -> Packed:
+        """As the core takes it."""
         return "random_affine", 1.0, self._numbers
 
 
@@ -441,6 +450,7 @@ class RandomPerspective(Step):
         self.fill = _fill("RandomPerspective: fill", fill)
 
     def pack(self, height: int, width: int) -> Packed:
+        """As the core takes it."""
         return "random_perspective", self._p, (self._distortion,)
 
 
@@ -479,6 +489,7 @@ class ColorJitter(Step):
         self._numbers = (*numbers, *_around("ColorJitter: hue", hue, 0, -0.5, 0.5))
 
     def pack(self, height: int, width: int) -> Packed:
+        """As the core takes it."""
         return "color_jitter", 1.0, self._numbers
 
 
@@ -501,6 +512,7 @@ class RandomGrayscale(Step):
         self._p = _share("RandomGrayscale: p", p)
 
     def pack(self, height: int, width: int) -> Packed:
+        """As the core takes it."""
         return "random_grayscale", self._p, ()
 
 
@@ -531,6 +543,7 @@ class GaussianBlur(Step):
         self._numbers = (across, down, *_range("GaussianBlur: sigma", both, 1e-3, 1e3))
 
     def pack(self, height: int, width: int) -> Packed:
+        """As the core takes it."""
         return "gaussian_blur", 1.0, self._numbers
 
 
@@ -556,6 +569,7 @@ class GaussianNoise(Step):
         )
 
     def pack(self, height: int, width: int) -> Packed:
+        """As the core takes it."""
         return "gaussian_noise", 1.0, self._numbers
 
 
@@ -598,6 +612,7 @@ class RandomErasing(Step):
         )
 
     def pack(self, height: int, width: int) -> Packed:
+        """As the core takes it."""
         return "random_erasing", self._p, self._numbers
 
 
@@ -621,6 +636,7 @@ class TrivialAugmentWide(Step):
         self._numbers = (rule("TrivialAugmentWide: num_magnitude_bins", num_magnitude_bins),)
 
     def pack(self, height: int, width: int) -> Packed:
+        """As the core takes it."""
         return "trivial_augment_wide", 1.0, self._numbers
 
 
@@ -652,6 +668,7 @@ class RandAugment(Step):
         )
 
     def pack(self, height: int, width: int) -> Packed:
+        """As the core takes it."""
         return "rand_augment", 1.0, self._numbers
 
 
@@ -662,6 +679,7 @@ class _Fit(Step):
         super().__init__("")
 
     def pack(self, height: int, width: int) -> Packed:
+        """As the core takes it."""
         return "fit", 1.0, ()
 
 
