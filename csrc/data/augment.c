@@ -159,6 +159,8 @@ static hl_geometry scale_geometry(const hl_geometry *geometry, const hl_image *s
     out.box.x1 *= across;
     out.box.y0 *= down;
     out.box.y1 *= down;
+    out.resized_down *= down;
+    out.resized_across *= across;
     out.src_height = src->height;
     out.src_width = src->width;
     return out;
@@ -190,15 +192,18 @@ static hl_box find_window(const hl_geometry *g, double margin_down, double margi
     return box;
 }
 
-/* A warp that reduces reads an image that was reduced before: the resize's filter keeps it from
- * aliasing. */
+/* A warp behind a resize that reduces reads an image that was reduced before: the resize's filter
+ * keeps it from aliasing. Less where the warp enlarges again. A warp alone is not smoothed, as in
+ * Pillow and torchvision. */
 static hl_status warp_reduced(const hl_geometry *g, const hl_image *src, const hl_resampling *how,
                               hl_scratch *scratch, const hl_raster *dst)
 {
     double down, across, m[9];
     hl_geometry_reduction(g, &down, &across);
-    down = isfinite(down) && down > 1 ? down : 1;
-    across = isfinite(across) && across > 1 ? across : 1;
+    down = fmin(down, g->resized_down);
+    across = fmin(across, g->resized_across);
+    down = down > 1 ? down : 1;
+    across = across > 1 ? across : 1;
     hl_box window = find_window(g, 2 * down, 2 * across);
     if (!(window.x0 < window.x1 && window.y0 < window.y1) || (down == 1 && across == 1)) {
         hl_image_warp(src, g->matrix, how, dst);

@@ -107,7 +107,9 @@ typedef struct hl_geometry {
     int64_t height, width;
     double matrix[9]; /* from the output's continuous coordinates to the source's, by rows */
     hl_border border; /* of pixels beyond the source; masks have it too */
-    bool is_box;      /* no rotation, shear nor perspective: then box says the same */
+    double resized_down, resized_across; /* by how much sizes, crops and fits reduce: a warp is
+                                            smoothed by so much, as they are in boxes */
+    bool is_box; /* no rotation, shear nor perspective: then box says the same */
     hl_box box;
 } hl_geometry;
 
