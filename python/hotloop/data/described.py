@@ -95,6 +95,8 @@ def describe_all(data: DataSplits, standardized: str) -> str:
     for key, target in data.targets.items():
         if target.n_classes is not None:
             lines.append(describe_classes(key, target, data.class_counts(key)))
+    if data.encoding is not None:
+        lines += ["", *data.encoding.describe()]
     if standardized:
         lines.append(f"standardize {standardized}")
     if data.num_workers:

@@ -27,6 +27,7 @@ from hotloop.data.batching import (
 )
 from hotloop.data.checks import blocks, check_labels, check_values, check_weights
 from hotloop.data.described import describe_all, describe_line
+from hotloop.data.encoding import Encoding
 from hotloop.data.options import read_classes
 from hotloop.data.scaling import doubt_of_values, fit_standard
 from hotloop.data.split import Field, Split, nest_fields
@@ -50,6 +51,8 @@ SPLITS = ("train", "val", "test")
 
 class DataSplits:
     """Training, validation and test data; :class:`DataModule` has the ways to make it."""
+
+    _encoding: Encoding | None = None
 
     def with_classes(self, classes: Sequence[Any] | Mapping[str, Any]) -> Self:
         """The same data, its class ids numbering given classes: those that a model's outputs mean.
@@ -261,6 +264,11 @@ class DataSplits:
             self._transforms = [("standardize", fitted)] if fitted else []
         return list(self._transforms)
 
+    @property
+    def encoding(self) -> Encoding | None:
+        """What became of a table's columns, learnt of the training rows; None of other data."""
+        return self._encoding
+
     def split(self, name: str) -> Split | None:
         """Arrays and row numbers of a split.
 
@@ -290,9 +298,9 @@ class DataSplits:
         Returns
         -------
         tuple
-            X as it was given, ``(rows, ...)`` or a dict or tuple of such arrays, of sequences a
-            list of arrays, before transforms; y likewise, with classes by their names where they
-            have some, or None.
+            X as it was given, of a table as it was encoded, ``(rows, ...)`` or a dict or tuple of
+            such arrays, of sequences a list of arrays, before transforms; y likewise, with classes
+            by their names where they have some, or None.
 
         Raises
         ------
