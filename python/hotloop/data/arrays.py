@@ -265,7 +265,7 @@ def _read_foreign(value: Any) -> Array:
 
 
 def _is_frame(value: Any) -> bool:
-    return hasattr(value, "columns") and hasattr(value, "to_numpy") and len(value.shape) == 2
+    return hasattr(value, "to_numpy") and hasattr(value, "columns") and len(value.shape) == 2
 
 
 def _read_frame(frame: Any, name: str) -> Array:

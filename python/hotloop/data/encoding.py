@@ -18,9 +18,7 @@ the table, for columns that have no use for it).
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -29,7 +27,7 @@ import numpy.typing as npt
 from hotloop.base.messages import named, warn
 from hotloop.base.rules import show
 from hotloop.base.suggest import name_missing
-from hotloop.data.frames import Column, Frame
+from hotloop.data.frames import Column, Frame, in_threads
 from hotloop.errors import DataError, DataWarning
 
 __all__ = ["NUMBERS", "Encoding", "Feature"]
@@ -279,15 +277,8 @@ class Encoding:
                 for part in parts:
                     _fill_block(matrix[rows], rows, *part)
 
-        starts = range(0, frame.n, _BLOCK)
         try:
-            if len(starts) < 4:
-                for begin in starts:
-                    fill(begin)
-            else:
-                with ThreadPoolExecutor(min(4, len(os.sched_getaffinity(0)))) as threads:
-                    for _ in threads.map(fill, starts):
-                        pass
+            in_threads(fill, range(0, frame.n, _BLOCK), frame.n)
         except FloatingPointError:
             self._refuse_large(columns, frame, what)
         for feature, column, _, place in parts:
@@ -340,7 +331,7 @@ def _is_empty(column: Column) -> bool:
 
 def _shown(column: Column) -> str:
     if column.kind != "category":
-        return f"{column.kind}s"
+        return column.plural
     return f"texts ({show(column.categories[0])})" if column.categories else "categories"
 
 

@@ -18,7 +18,7 @@ from hotloop.base.messages import named, warn
 from hotloop.base.rules import reject, show
 from hotloop.base.suggest import name_missing
 from hotloop.data.encoding import NUMBERS, Encoding, Feature
-from hotloop.data.frames import Column, Frame
+from hotloop.data.frames import Column, Frame, in_threads
 from hotloop.data.targets import Targets
 from hotloop.errors import ConfigError, DataError, DataWarning
 
@@ -118,20 +118,24 @@ def fit_encoding(
         )
     if not frame.n:
         raise DataError(f"{label}: has no rows")
-    columns = {name: frame.column(name) for name in names}
-    for name in wishes.named:
-        columns[name] = columns[name].as_category()
-    features = tuple(
-        _fit_category(column, rows, wishes, targets, frame, label)
-        if column.kind == "category"
-        else _fit_number(column, rows, wishes, frame, label)
-        for column in columns.values()
-    )
+
+    def fit(name: str) -> Feature:
+        column = frame.column(name)
+        if name in wishes.named:
+            column = column.as_category()
+        if column.kind == "category":
+            return _fit_category(column, rows, wishes, targets, frame, label)
+        return _fit_number(column, rows, wishes, frame, label)
+
+    features = tuple(in_threads(fit, names, frame.n))
     if any(feature.how == "ids" for feature in features) and NUMBERS in names:
         raise ConfigError(
             f"categorical: with ids {NUMBERS!r} is all columns of numbers, got a column of that "
             "name; rename it"
         )
+    for feature in features:  # a thread does not know the user's line
+        if feature.kind == "number":
+            _warn_of_rounding(frame.column(feature.name), label)
     if wishes.missing == "auto":
         _warn_of_missing(features, label)
     return Encoding(features, wishes.unseen == "raise")
@@ -156,7 +160,6 @@ def _fit_number(
     column: Column, rows: Rows | None, wishes: Wishes, frame: Frame, label: str
 ) -> Feature:
     assert column.values is not None  # it is no category
-    _warn_of_rounding(column, label)
     missing = column.missing
     lost = _among(missing, rows)
     if wishes.missing == "raise" and missing.size:

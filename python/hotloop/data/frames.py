@@ -15,6 +15,7 @@ import datetime
 import decimal
 import functools
 import numbers
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -27,10 +28,12 @@ from hotloop.base.suggest import name_missing
 from hotloop.data.arrays import column_names, read_raw
 from hotloop.errors import ConfigError, DataError
 
-__all__ = ["Column", "Frame", "Picked", "is_table", "read_frame"]
+__all__ = ["Column", "Frame", "Picked", "in_threads", "is_table", "read_frame"]
 
 Array = npt.NDArray[Any]
 
+_MANY = 2**16  # rows from which threads pay
+_MOST_THREADS = 4  # a pass over memory gains nothing of more
 _DAY = np.timedelta64(1, "D")
 _KINDS = "numbers, texts, categories or dates"
 
@@ -93,9 +96,27 @@ class Column:
         return np.asarray(table[self.codes])  # -1: None
 
     @property
+    def plural(self) -> str:
+        """What it holds, in words."""
+        return "categories" if self.kind == "category" else f"{self.kind}s"
+
+    @property
     def dtype(self) -> np.dtype[Any]:
         """Of what to_numpy gives."""
         return np.dtype(np.object_) if self.values is None else self.values.dtype
+
+
+def in_threads(call: Callable[[Any], Any], items: Sequence[Any], n: int) -> list[Any]:
+    """``[call(item) for item in items]``, on threads where each has ``n`` rows and they are many:
+    NumPy and Arrow let the others run.
+    """
+    n_threads = min(_MOST_THREADS, len(items), len(os.sched_getaffinity(0)))
+    if n < _MANY or n_threads < 2:
+        return [call(item) for item in items]
+    from concurrent.futures import ThreadPoolExecutor  # imports logging, which takes its time
+
+    with ThreadPoolExecutor(n_threads) as threads:
+        return list(threads.map(call, items))
 
 
 class Picked:

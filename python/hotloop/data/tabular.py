@@ -81,7 +81,7 @@ def read_roles(
         y = _read_target(y, frame, label, is_training=is_training)
     if isinstance(weight, Column):
         if weight.kind != "number":
-            got = f"{weight.kind}s in column {weight.name!r}"
+            got = f"{weight.plural} in column {weight.name!r}"
             raise DataError(f"sample_weight: must hold numbers, got {got}")
         weight = weight.values
     if isinstance(group, Column):

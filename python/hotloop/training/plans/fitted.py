@@ -164,11 +164,11 @@ class Fitted:
         ConfigError
         """
         if self.encoding is not None and encoding is not None and encoding != self.encoding:
+            table = "(frame, y)" if what == "evaluate" else "frame"
             raise ConfigError(
                 f"{what}: the model's table was encoded by its training rows, got data encoded by "
-                f"other rows; give the table itself, {what}(model, frame"
-                f"{')' if what == 'predict' else '), as (frame, y)'}, or as val= or test= where "
-                "the training data is made"
+                f"other rows; write {what}(model, {table}), or give the table as val= or test= "
+                "where the training data is made"
             )
 
     def warn_of_pixels(self, what: str, name: str, array: Any) -> None:
