@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hotloop import nn
 from hotloop.data.encoding import Encoding
+from hotloop.data.fitting import find_median
 from hotloop.data.frames import read_frame
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -282,6 +283,29 @@ def test_a_column_without_values(values) -> None:
         hl.DataError, match=r"column 'a': no training row has a value; leave it out"
     ):
         hl.DataModule.from_pandas(frame_of(a=values, b=[1, 2, 3, 4], y=[0, 1, 0, 1]), "y")
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 2**16 + 1, 2**16 + 2])
+def test_the_median_is_the_median(n) -> None:
+    """Large columns too, of which only the values around the middle are ordered."""
+    rng = np.random.default_rng(n)
+    half = np.repeat([1.0, 9.0], [n // 2, n - n // 2])
+    for values in (
+        rng.standard_normal(n),
+        rng.integers(0, 5, n),
+        half,
+        rng.permutation(half),
+        np.sort(rng.exponential(size=n)),
+        np.where(np.arange(n) % 2 == 0, 3.0, rng.standard_normal(n)).astype(np.float32),
+        np.full(n, np.inf),
+    ):
+        assert find_median(values, n) == np.median(values)
+        if values.dtype.kind == "f" and n > 2:
+            lacking = np.where(rng.random(n) < 0.4, np.nan, values)
+            lacking[:2] = values[:2]
+            n_known = int(np.count_nonzero(~np.isnan(lacking)))
+            want = np.median(lacking[~np.isnan(lacking)].astype(np.float64))
+            assert find_median(lacking, n_known) == want
 
 
 # ---- training rows only
