@@ -54,8 +54,11 @@ _PAGES: dict[str, tuple[str, str, dict[str, list[str]]]] = {
     ),
     "data": (
         "Data",
-        "For everyone: arrays and tables as training, validation and test data.",
-        {"Data": ["DataModule", "GraphDataModule", "load_digits"]},
+        "For everyone: arrays, tables, datasets and files as training, validation and test data.",
+        {
+            "Data": ["DataModule", "GraphDataModule", "load_digits"],
+            "Before training": ["parallel_map", "bench_data", "LoadingRates"],
+        },
     ),
     "errors": (
         "Errors",

@@ -76,6 +76,8 @@ typedef struct hl_os_file {
     int descriptor; /* -1: none */
 } hl_os_file;
 int hl_os_directory_open(const char *path, hl_os_file *out_directory);
+/* Where names begin that no '/' stands before: for opening, not to be closed. */
+hl_os_file hl_os_directory_current(void);
 /* With the parents that are missing, for the user alone; 0 where it is there already. */
 int hl_os_directory_create(const char *path);
 int hl_os_directory_sync(hl_os_file directory);
@@ -85,7 +87,7 @@ int hl_os_directory_list(hl_os_file directory, bool (*fn)(void *context, const c
 /* Creates `name`, which must not exist (a symbolic link exists), for writing, mode 0600, and takes
  * a lock that ends with the process. */
 int hl_os_file_create(hl_os_file directory, const char *name, hl_os_file *out_file);
-/* An existing regular file, for reading, and its size. */
+/* An existing regular file (EISDIR, EINVAL: another kind), for reading, and its size. */
 int hl_os_file_open(hl_os_file directory, const char *name, hl_os_file *out_file,
                     int64_t *out_bytes);
 int hl_os_file_read(hl_os_file file, void *data, size_t bytes); /* all of it, else EIO */

@@ -21,6 +21,11 @@ int hl_os_directory_open(const char *path, hl_os_file *out_directory)
     return out_directory->descriptor < 0 ? errno : 0;
 }
 
+hl_os_file hl_os_directory_current(void)
+{
+    return (hl_os_file){AT_FDCWD};
+}
+
 int hl_os_directory_create(const char *path)
 {
     char part[4096];
@@ -94,7 +99,8 @@ int hl_os_file_open(hl_os_file directory, const char *name, hl_os_file *out_file
     int fd = openat(directory.descriptor, name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) return errno;
     struct stat info;
-    error = fstat(fd, &info) != 0 ? errno : S_ISREG(info.st_mode) ? 0 : EINVAL;
+    error = fstat(fd, &info) != 0 ? errno : 0;
+    if (!error && !S_ISREG(info.st_mode)) error = S_ISDIR(info.st_mode) ? EISDIR : EINVAL;
     if (error) {
         close(fd);
         return error;

@@ -31,9 +31,9 @@ struct hl_feed {
     hl_feed_options options;
     int64_t n_batches;
     uint64_t epoch;
-    hl_permutation order; /* of the epoch */
-    hl_feed_binding to;   /* fields NULL: not bound */
-    hl_feed_fill fill;    /* the options' or the binding's; NULL: row numbers alone */
+    hl_sampler_order order; /* of the epoch */
+    hl_feed_binding to;     /* fields NULL: not bound */
+    hl_feed_fill fill;      /* the options' or the binding's; NULL: row numbers alone */
     void *context;
     int64_t *rows;  /* (n_slots, batch) */
     int64_t next;   /* batch that hl_feed_next gives */
@@ -190,7 +190,8 @@ static hl_status take_loaded(hl_feed *feed)
 
 static hl_status check_options(const hl_feed_options *options)
 {
-    int64_t n = options->sampler.n, first = options->first, count = options->count;
+    int64_t n = hl_sampler_positions(&options->sampler);
+    int64_t first = options->first, count = options->count;
     if (options->batch < 1)
         return hl_status_set(HL_ERROR_CONFIG, "feed: a batch must hold at least 1 sample, got %lld",
                              (long long)options->batch);
@@ -317,6 +318,15 @@ void hl_feed_bind(hl_feed *feed, const hl_feed_binding *binding)
     feed->context = feed->to.context;
 }
 
+/* Fills the next batch in the caller's thread, which waits for that. */
+static hl_status fill_now(hl_feed *feed)
+{
+    int64_t begin = feed->fill ? hl_os_time_ns() : 0;
+    hl_status status = fill_batch(feed, feed->next);
+    if (feed->fill) feed->waited_ns += hl_os_time_ns() - begin;
+    return status;
+}
+
 /* A batch that nobody fills, or that the call of hl_feed_next fills, is not waited for. */
 static bool is_waited_for(const hl_feed *feed)
 {
@@ -348,10 +358,7 @@ hl_status hl_feed_next(hl_feed *feed, int32_t *out_slot, const int64_t **out_row
     if (*out_end) return HL_OK;
     if (feed->fill && !feed->to.fields)
         return hl_status_set(HL_ERROR_INTERNAL, "feed: its slots must be bound before it is read");
-    if (has_loaders(feed))
-        HL_TRY(take_loaded(feed));
-    else
-        HL_TRY(fill_batch(feed, feed->next));
+    HL_TRY(has_loaders(feed) ? take_loaded(feed) : fill_now(feed));
     *out_slot = hl_feed_slot(feed);
     if (out_rows) *out_rows = feed->rows + *out_slot * feed->options.batch;
     feed->next++;

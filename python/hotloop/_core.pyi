@@ -8,7 +8,8 @@ same bits, and uint16 arrays are taken for it where a store, source or input is 
 are final. One thread at a time uses a session and its plans; a second one gets BusyError.
 """
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Self, final
 
 import numpy as np
@@ -66,6 +67,73 @@ def random_trunc_normal(
     seed: int, stream: str, n: int, mean: float, std: float, low: float, high: float
 ) -> npt.NDArray[np.float64]: ...
 def permutation(seed: int, stream: str, epoch: int, n: int) -> npt.NDArray[np.int64]: ...
+def image_decoder() -> dict[str, str | None]:
+    """version and path of TurboJPEG (None: it is not there), and why_not."""
+
+def image_header(file: str | bytes | os.PathLike[str], /) -> tuple[str, int, int]:
+    """(format, height, width) of a path or of bytes, upright; 0 for sizes that only a decoder
+    knows.
+    """
+
+def decode_image(
+    file: str | bytes | os.PathLike[str],
+    channels: int = 3,
+    min_height: int = 0,
+    min_width: int = 0,
+    reader: Callable[[str, bytes, int, int, int], npt.NDArray[np.uint8]] | None = None,
+    /,
+) -> npt.NDArray[np.uint8]:
+    """The image of a path or of bytes, uint8 (height, width, channels), upright.
+
+    A JPEG may be given smaller than it is stored as long as both sides have at least these; 0: as
+    stored. reader: of what TurboJPEG does not decode.
+    """
+
+def image_source(
+    paths: bytes,
+    n: int,
+    channels: int,
+    augment: tuple[Any, ...],
+    *,
+    reader: Callable[[str, bytes, int, int, int], npt.NDArray[np.uint8]] | None = None,
+    caching: str = "nothing",
+    cache_bytes: int = 0,
+    on_bad: str = "raise",
+    bad_max: int = 0,
+    companions: Sequence[npt.NDArray[Any]] = (),
+) -> Source:
+    """A Source of n image files, whose names stand in bytes, each with a NUL.
+
+    Fields: the image, uint8 (channels, height, width) by the packed augmentation; with on_bad
+    "skip" its weight, float32, 0 for a file that cannot be decoded; then a row of each companion,
+    with "replace" that of the file that is shown. caching: "nothing", "files" or "images", at most
+    cache_bytes. More than bad_max bad files are an error whatever on_bad says.
+    """
+
+def image_report(source: Source, /) -> dict[str, Any]:
+    """bad_rows (int64), first_bad (its message, or ""), cached_rows, cached_bytes of an
+    image_source.
+    """
+
+def augment(
+    image: npt.NDArray[np.uint8],
+    augment: tuple[Any, ...],
+    key: tuple[int, int, bool],
+    labels: npt.NDArray[Any] | None = None,
+    points: npt.NDArray[np.float32] | None = None,
+    source: tuple[int, int] | None = None,
+    /,
+) -> tuple[
+    npt.NDArray[np.uint8],
+    npt.NDArray[Any] | None,
+    npt.NDArray[np.float32] | None,
+    npt.NDArray[np.bool_] | None,
+    npt.NDArray[np.float64],
+]:
+    """Planes, labels, points, whether each is inside, and the matrix from the output to the
+    source: of an image (height, width, channels) by a packed augmentation, key (epoch, row,
+    is_training)."""
+
 def check_finite(array: npt.NDArray[Any], /) -> tuple[int, ...] | None:
     """Index of the first NaN or infinity of a float array (any strides), or None."""
 
@@ -81,7 +149,9 @@ class Graph:
     def __new__(cls) -> Self: ...
     def store(self, name: str, dtype: str, n: int, /) -> None: ...
     def input(self, name: str, dtype: str, shape: Sequence[int], /) -> int: ...
-    def dataset(self, name: str, dtype: str, shape: Sequence[int], /) -> int: ...
+    def dataset(
+        self, name: str, dtype: str, shape: Sequence[int], is_streamed: bool = False, /
+    ) -> int: ...
     def param(
         self, name: str, dtype: str, shape: Sequence[int], store: str, offset: int, /
     ) -> int: ...
@@ -248,7 +318,9 @@ class Feed:
     Positions first to first + count (-1: to the end) of an epoch's order; a rest of less than a
     batch is not served. rows: row numbers of the n samples; they are copied. Stands at batch 0 of
     epoch 0. A feed belongs to at most one plan. n_threads gather batches ahead for a plan that is
-    fed; n_slots: batches under way, as many as the plan has at most.
+    fed; n_slots: batches under way, as many as the plan has at most. With weights, one for each of
+    the n samples, an epoch has n_draws samples (-1: n), drawn with replacement as often as their
+    weights say.
     """
 
     def __new__(
@@ -263,15 +335,41 @@ class Feed:
         count: int = -1,
         n_threads: int = 0,
         n_slots: int = 1,
+        is_training: bool = False,
+        weights: npt.NDArray[np.float64] | None = None,
+        n_draws: int = -1,
     ) -> Self: ...
     @property
     def n_slots(self) -> int: ...
+    @property
+    def waited(self) -> float:
+        """Seconds for which batches that were to be filled were waited for."""
     def seek(self, epoch: int, batch: int = 0, /) -> None: ...
     def next_rows(self) -> npt.NDArray[np.int64] | None:
         """Row numbers of the next batch, or None at the end of the epoch.
 
         ConfigError while a plan has the feed.
         """
+
+@final
+class Source:
+    """n rows that are made when a batch needs them; see csrc/data/source.h.
+
+    function(rows, epoch, is_training) gives an array (len(rows), ...) for each of the types,
+    (dtype, shape) of a row. It runs on the threads of feeds; what it raises becomes its error.
+    """
+
+    def __new__(
+        cls,
+        n: int,
+        types: Sequence[tuple[str, Sequence[int]]],
+        function: Callable[[npt.NDArray[np.int64], int, bool], Sequence[npt.NDArray[Any] | None]],
+        /,
+    ) -> Self: ...
+    def read(
+        self, rows: npt.NDArray[np.int64], epoch: int = 0, is_training: bool = False, /
+    ) -> tuple[npt.NDArray[Any], ...]:
+        """The fields of these rows, as a batch has them."""
 
 def gather_rows(
     array: npt.NDArray[Any], rows: npt.NDArray[np.int64], dtype: str, window: int = 0, /
@@ -306,8 +404,12 @@ class Plan:
         benchmark: kernels may be autotuned, before the first step. overlap: on a GPU weight
         gradients may run beside the rest of the backward pass.
         """
-    def dataset(self, index: int, array: npt.NDArray[Any] | Resident, /) -> None:
-        """Data to gather from; kept. An array is copied only to a device of other memory."""
+    def dataset(
+        self, index: int, array: npt.NDArray[Any] | Resident | Source, field: int = 0, /
+    ) -> None:
+        """Data to gather from; kept. An array is copied only to a device of other memory. Of a
+        streamed dataset the source, and which of its fields the dataset is.
+        """
     def feed(self, feed: Feed | None, /) -> None:
         """Where batches come from: row numbers for input 0 (int64). None: input() fills slot 0."""
     def input(self, index: int, array: npt.NDArray[Any], /) -> None:

@@ -7,6 +7,7 @@ from hotloop._version import __version__ as __version__
 from hotloop.data.digits import load_digits as load_digits
 from hotloop.data.module import DataModule as DataModule
 from hotloop.data.module import GraphDataModule as GraphDataModule
+from hotloop.data.parallel import parallel_map as parallel_map
 from hotloop.errors import *
 from hotloop.graph import dtypes as _dtypes
 from hotloop.graph.dtypes import bfloat16 as bfloat16
@@ -22,6 +23,7 @@ from hotloop.graph.symbolic import Tensor as Tensor
 from hotloop.interop.weights import read_weights as read_weights
 from hotloop.ops import *
 from hotloop.tools.devices import devices as devices
+from hotloop.tools.loading import bench_data as bench_data
 from hotloop.tools.machine import doctor as doctor
 from hotloop.tools.planning import plan as plan
 from hotloop.tools.profiling import profile as profile

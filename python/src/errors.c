@@ -33,21 +33,32 @@ static bool says_out_of_memory(const char *text)
     return false;
 }
 
-/* What a source raised is the cause of the error that has its words. */
-static void add_cause(hl_py_state *state, PyObject *words)
+/* Are these the words of an exception, perhaps cut, or do they end with its words? */
+static bool says(const char *message, const char *said, bool *out_is_same)
 {
-    PyObject *type, *value, *traceback, *text;
-    if (!state->raised) return;
-    PyErr_Fetch(&type, &value, &traceback);
-    PyErr_NormalizeException(&type, &value, &traceback);
-    text = PyObject_Str(state->raised);
-    if (text && value && PyUnicode_Compare(text, words) == 0) {
-        PyException_SetCause(value, state->raised);
-        state->raised = NULL;
-    }
+    size_t n = strlen(message), n_said = strlen(said);
+    *out_is_same = n && strncmp(said, message, n) == 0;
+    return *out_is_same || (n_said && n > n_said && strcmp(message + n - n_said, said) == 0);
+}
+
+/* The exception of the class with these words: what a source raised, if that is it; a new one,
+ * whose cause that is if it has the same words, or these with a context in front. */
+static PyObject *make_exception(hl_py_state *state, PyObject *class, PyObject *words)
+{
+    PyObject *raised = state->raised, *made = NULL;
+    PyObject *text = raised ? PyObject_Str(raised) : NULL;
+    const char *said = text ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
+    bool is_same = false, is_its = said && says(hl_status_message(), said, &is_same);
     PyErr_Clear();
     Py_XDECREF(text);
-    PyErr_Restore(type, value, traceback);
+    if (is_its) state->raised = NULL;
+    if (is_same && PyObject_IsInstance(raised, class) == 1) return raised;
+    made = PyObject_CallFunctionObjArgs(class, words, NULL);
+    if (made && is_its)
+        PyException_SetCause(made, raised);
+    else if (is_its)
+        Py_DECREF(raised);
+    return made;
 }
 
 PyObject *hl_py_raise(hl_py_state *state, hl_status code)
@@ -60,8 +71,9 @@ PyObject *hl_py_raise(hl_py_state *state, hl_status code)
     if (!class) return NULL;
     PyObject *words = PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
     if (!words) return NULL;
-    PyErr_SetObject(class, words);
-    if (code == HL_ERROR_DATA) add_cause(state, words);
+    PyObject *exception = make_exception(state, class, words);
+    if (exception) PyErr_SetObject((PyObject *)Py_TYPE(exception), exception);
+    Py_XDECREF(exception);
     Py_DECREF(words);
     return NULL;
 }
@@ -74,6 +86,16 @@ PyObject *hl_py_fail(hl_py_state *state, hl_status code, const char *format, ...
     hl_text_format(text, sizeof text, format, args);
     va_end(args);
     return hl_py_raise(state, hl_status_set(code, "%s", text));
+}
+
+bool hl_py_is_raised(hl_py_state *state, hl_status code)
+{
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyObject *class = find_class(state, code);
+    if (!class) PyErr_Clear();
+    PyErr_Restore(type, value, traceback);
+    return class && PyErr_ExceptionMatches(class);
 }
 
 PyObject *hl_py_none_or_raise(hl_py_state *state, hl_status code)

@@ -10,6 +10,8 @@ PyObject *hl_py_raise(hl_py_state *state, hl_status code);
 /* Raises a code with a message of one's own; returns NULL. */
 PyObject *hl_py_fail(hl_py_state *state, hl_status code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* Is the exception that is set that of a code? */
+bool hl_py_is_raised(hl_py_state *state, hl_status code);
 /* None, or the exception of a code. */
 PyObject *hl_py_none_or_raise(hl_py_state *state, hl_status code);
 /* "; did you mean 'relu'?" or "" of hotloop.base.suggest, for a message that fails anyway: 0 bytes

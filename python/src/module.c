@@ -248,6 +248,27 @@ static PyMethodDef functions[] = {
     {"write_file", HL_PY_METH_FAST(hl_py_write_file),
      "write_file($module, path, parts, /)\n--\n\nAtomic file writer: the buffers one after "
      "another; CheckpointError leaves the old file as it was."},
+    {"image_decoder", hl_py_image_decoder, METH_NOARGS,
+     "image_decoder($module, /)\n--\n\nversion and path of TurboJPEG (None: it is not there), and "
+     "why_not."},
+    {"image_header", HL_PY_METH_FAST(hl_py_image_header),
+     "image_header($module, file, /)\n--\n\n(format, height, width) of a path or of bytes, "
+     "upright; 0 for sizes that only a decoder knows."},
+    {"decode_image", HL_PY_METH_FAST(hl_py_decode_image),
+     "decode_image($module, file, channels=3, min_height=0, min_width=0, reader=None, /)\n--\n\n"
+     "The image of a path or of bytes, uint8 (height, width, channels), upright."},
+    {"image_source", HL_PY_METH_KEYWORDS(hl_py_image_source),
+     "image_source($module, paths, n, channels, augment, *, reader=None, caching='nothing', "
+     "cache_bytes=0, on_bad='raise', bad_max=0, companions=())\n--\n\nA Source of n image files, "
+     "whose names stand in bytes, each with a NUL."},
+    {"image_report", HL_PY_METH_FAST(hl_py_image_report),
+     "image_report($module, source, /)\n--\n\nbad_rows, first_bad, cached_rows, cached_bytes of "
+     "an image_source."},
+    {"augment", HL_PY_METH_FAST(hl_py_augment),
+     "augment($module, image, augment, key, labels=None, points=None, source=None, /)\n--\n\n"
+     "Planes, labels, points, whether each is inside, and the matrix from the output to the source: "
+     "of an image (height, width, channels) by a packed augmentation, key (epoch, row, "
+     "is_training)."},
     {NULL, NULL, 0, NULL},
 };
 

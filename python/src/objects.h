@@ -23,6 +23,7 @@
 #define HL_PYTHON_OBJECTS_H
 
 #include "args.h"
+#include "data/augment.h"
 #include "data/feed.h"
 #include "errors.h"
 #include "plan/plan.h"
@@ -45,9 +46,12 @@ typedef struct hl_py_resident {
 } hl_py_resident;
 
 typedef struct hl_py_source {
-    PyObject_HEAD hl_source source; /* whose context this object is */
-    PyObject *function;
-    hl_type *types;
+    PyObject_HEAD hl_source source;
+    PyObject *function; /* makes rows, or reads files that the core cannot; or NULL */
+    PyObject *kept;     /* what the core's object borrows from; or NULL */
+    hl_type *types;     /* of a source whose rows Python makes */
+    void *made;         /* by the core, with what ends it; or NULL */
+    void (*destroy)(void *made);
 } hl_py_source;
 
 typedef struct hl_py_session {
@@ -60,7 +64,8 @@ typedef struct hl_py_session {
 
 typedef struct hl_py_feed {
     PyObject_HEAD hl_feed *feed;
-    int64_t *rows; /* row numbers of the sampler, or NULL */
+    int64_t *rows;   /* row numbers of the sampler, or NULL */
+    hl_alias *alias; /* of the sampler, or NULL */
     int64_t batch;
     /* What it is bound to, not kept: NULL, or a plan and its session, or a session alone that has
      * yet to destroy the plan. */
@@ -158,5 +163,16 @@ PyObject *hl_py_graph_training_step(PyObject *self, PyObject *const *args, Py_ss
 PyObject *hl_py_graph_depends(PyObject *self, PyObject *const *args, Py_ssize_t n_args);
 const char *hl_py_kind_name(hl_value_kind kind);
 const char *hl_py_segment_name(hl_segment segment);
+
+/* ---- sources --------------------------------------------------------------------------------- */
+
+/* The exception that is set as a status of this code: its words, and it itself for who raises
+ * that. */
+hl_status hl_py_keep_exception(hl_py_state *state, hl_status code);
+
+/* ---- images ---------------------------------------------------------------------------------- */
+
+/* An augmentation as hotloop/data/augment.py packs it, checked. */
+bool hl_py_augment_read(hl_py_state *state, PyObject *object, hl_augment *out);
 
 #endif

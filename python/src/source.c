@@ -1,9 +1,9 @@
 /* Source: rows that are made when a batch needs them, over csrc/data/source.h.
  *
- * One kind so far: a function of Python's makes the rows. It runs on the threads of a feed, several
- * at once as far as the GIL lets them, and gives arrays, which are copied into the batch: no memory
- * of a batch is ever in the hands of Python. What it raises becomes a DataError of the run, with
- * the exception as its cause. */
+ * Who makes them differs, the type does not: the core (image_source.c), or a function of Python's.
+ * That runs on the threads of a feed, several at once as far as the GIL lets them, and gives
+ * arrays, which are copied into the batch: no memory of a batch is ever in the hands of Python.
+ * What it raises becomes a DataError of the run, with the exception as its cause. */
 #include <stdio.h>
 #include <string.h>
 
@@ -43,7 +43,7 @@ static PyObject *call_function(const hl_py_source *self, const hl_batch *batch)
 static bool copy_field(hl_py_source *self, PyObject *object, int32_t field, int64_t n, void *dst)
 {
     hl_py_state *state = hl_py_state_of((PyObject *)self);
-    hl_type want = {self->types[field].dtype, self->types[field].shape};
+    hl_type want = self->source.types[field];
     hl_dtype as_bits = want.dtype == HL_DTYPE_BF16 ? want.dtype : HL_DTYPE_COUNT;
     char want_text[HL_TYPE_TEXT], got_text[HL_TYPE_TEXT];
     hl_py_array array;
@@ -74,17 +74,15 @@ static bool copy_fields(hl_py_source *self, PyObject *made, int64_t n, void *con
     return true;
 }
 
-/* The exception that is set as a status: its words, and it itself for who raises that. */
-static hl_status keep_exception(hl_py_source *self)
+hl_status hl_py_keep_exception(hl_py_state *state, hl_status code)
 {
-    hl_py_state *state = hl_py_state_of((PyObject *)self);
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
     PyErr_NormalizeException(&type, &value, &traceback);
     if (value && traceback) PyException_SetTraceback(value, traceback);
     PyObject *words = value ? PyObject_Str(value) : NULL;
     const char *text = words ? PyUnicode_AsUTF8AndSize(words, NULL) : NULL;
-    hl_status status = hl_status_set(HL_ERROR_DATA, "%s", text ? text : "source: failed");
+    hl_status status = hl_status_set(code, "%s", text ? text : "source: failed");
     PyErr_Clear();
     PyObject *before = state->raised;
     state->raised = Py_XNewRef(value);
@@ -103,7 +101,8 @@ static hl_status fill_by_function(void *context, const hl_batch *batch, void *co
     PyGILState_STATE gil = PyGILState_Ensure();
     PyObject *made = call_function(self, batch);
     bool good = made && copy_fields(self, made, batch->n, fields);
-    hl_status status = good ? HL_OK : keep_exception(self);
+    hl_status status =
+        good ? HL_OK : hl_py_keep_exception(hl_py_state_of((PyObject *)self), HL_ERROR_DATA);
     Py_XDECREF(made);
     PyGILState_Release(gil);
     return status;
@@ -184,14 +183,18 @@ static PyObject *make_source(PyTypeObject *type, PyObject *args, PyObject *kwarg
 static int traverse_source(PyObject *self, visitproc visit, void *arg)
 {
     Py_VISIT(source_of(self)->function);
+    Py_VISIT(source_of(self)->kept);
     return hl_py_traverse_type(self, visit, arg);
 }
 
 static void free_source(PyObject *self)
 {
+    hl_py_source *source = source_of(self);
     PyObject_GC_UnTrack(self);
-    Py_XDECREF(source_of(self)->function);
-    hl_free(source_of(self)->types);
+    if (source->destroy) source->destroy(source->made);
+    Py_XDECREF(source->function);
+    Py_XDECREF(source->kept);
+    hl_free(source->types);
     hl_py_free(self);
 }
 
@@ -202,10 +205,10 @@ static PyObject *make_fields(const hl_py_source *self, int64_t n, void **out_dat
 {
     PyObject *made = PyTuple_New(self->source.n_fields);
     for (int32_t i = 0; made && i < self->source.n_fields; i++) {
-        hl_shape shape = self->types[i].shape;
+        hl_shape shape = self->source.types[i].shape;
         for (int d = shape.rank++; d > 0; d--) shape.dim[d] = shape.dim[d - 1];
         shape.dim[0] = n;
-        PyObject *array = hl_py_array_new(self->types[i].dtype, &shape, &out_data[i]);
+        PyObject *array = hl_py_array_new(self->source.types[i].dtype, &shape, &out_data[i]);
         if (!array)
             Py_CLEAR(made);
         else

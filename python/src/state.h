@@ -15,10 +15,16 @@
 /* Keywords of functions, interned once. */
 #define HL_PY_NAMES(X)                                                                             \
     X(array)                                                                                       \
+    X(augment)                                                                                     \
     X(backend)                                                                                     \
+    X(bad_max)                                                                                     \
     X(batch)                                                                                       \
+    X(cache_bytes)                                                                                 \
+    X(caching)                                                                                     \
     X(capture)                                                                                     \
     X(chain)                                                                                       \
+    X(channels)                                                                                    \
+    X(companions)                                                                                  \
     X(compute_dtype)                                                                               \
     X(count)                                                                                       \
     X(benchmark)                                                                                   \
@@ -40,18 +46,23 @@
     X(low)                                                                                         \
     X(mean)                                                                                        \
     X(n)                                                                                           \
+    X(n_draws)                                                                                     \
     X(n_slots)                                                                                     \
     X(n_threads)                                                                                   \
+    X(on_bad)                                                                                      \
     X(order)                                                                                       \
     X(overlap)                                                                                     \
+    X(paths)                                                                                       \
     X(probe)                                                                                       \
+    X(reader)                                                                                      \
     X(rows)                                                                                        \
     X(seed)                                                                                        \
     X(session)                                                                                     \
     X(shuffle)                                                                                     \
     X(std)                                                                                         \
     X(stream)                                                                                      \
-    X(types)
+    X(types)                                                                                       \
+    X(weights)
 
 typedef enum hl_py_name {
 #define X(name) HL_PY_NAME_##name,
@@ -96,9 +107,15 @@ HL_PY_FAST(hl_py_check_finite);
 HL_PY_FAST(hl_py_check_range);
 HL_PY_FAST(hl_py_gather_rows);
 HL_PY_FAST(hl_py_write_file);
+HL_PY_FAST(hl_py_decode_image);
+HL_PY_FAST(hl_py_image_header);
+HL_PY_FAST(hl_py_image_report);
+HL_PY_FAST(hl_py_augment);
 HL_PY_FAST_KEYWORDS(hl_py_predict);
 HL_PY_FAST_KEYWORDS(hl_py_survey);
+HL_PY_FAST_KEYWORDS(hl_py_image_source);
 PyObject *hl_py_op_table(PyObject *module, PyObject *unused);
+PyObject *hl_py_image_decoder(PyObject *module, PyObject *unused);
 void hl_py_gather_destroy(hl_py_gather *gather);
 
 /* A statement that may wait for a device or for another thread: other Python threads run meanwhile,

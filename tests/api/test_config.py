@@ -147,6 +147,8 @@ GOOD: dict[str, list[tuple[Any, Any]]] = {
         ([["f1"], "mse"], {"0": ("f1",), "1": "mse"}),
     ],
     "label_smoothing": [(0, 0.0), (0.1, 0.1)],
+    "mixup": [(0, 0.0), (0.2, 0.2)],
+    "cutmix": [(0, 0.0), (1, 1.0)],
     "class_weight": [
         (None, None),
         ("balanced", "balanced"),
@@ -251,6 +253,8 @@ BAD: dict[str, list[Any]] = {
     "loss": ["", None, 3, {}, {"a": 3}, {3: "mse"}, int],
     "metrics": ["", 3, [3], {"a": 3}, [""], int],
     "label_smoothing": [-0.1, 1.0, 2, *NOT_NUMBERS],
+    "mixup": [-0.1, *NOT_NUMBERS],
+    "cutmix": [-0.1, *NOT_NUMBERS],
     "class_weight": [
         "even",
         3,
@@ -372,6 +376,8 @@ def test_defaults_are_those_of_the_design() -> None:
         "loss": "auto",
         "metrics": "auto",
         "label_smoothing": 0,
+        "mixup": 0,
+        "cutmix": 0,
         "accelerator": "auto",
         "devices": "auto",
         "strategy": "auto",

@@ -243,6 +243,7 @@ def test_torch() -> None:
     data = DataModule(part, rest, batch_size=2)
     seen = [*data.train_batches(), *data.val_batches()]
     assert sorted(x[0] for batch in seen for x in batch["x"]) == X[:, 0].tolist()
-    loader = torch.utils.data.DataLoader(dataset)
-    with pytest.raises(ValueError, match=r"DataLoader makes batches in Python"):
-        DataModule(loader)
+    loader = torch.utils.data.DataLoader(dataset, batch_size=2)
+    data = DataModule(loader)
+    assert data.batch_size == 2
+    assert not data.split("train").is_streamed

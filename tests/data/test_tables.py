@@ -720,3 +720,73 @@ def test_any_table_is_the_same_in_every_library_and_from_a_file(draw) -> None:
 
 def parts_of(X):
     return list(X.values()) if isinstance(X, dict) else [X]
+
+
+# ---- folds
+
+
+@pytest.mark.extra
+@pytest.mark.parametrize("how", ["onehot", "ids", "target"])
+def test_each_fold_learns_of_its_own_training_rows(how) -> None:
+    """A fold is what from_pandas makes with the fold's rows held out."""
+    frame = make_pandas({**COLUMNS, "city": [*CITY[:-1], "Rome"]})
+    options = {"categorical": how, "missing": "fill", "standardize": True}
+    data = hl.DataModule.from_pandas(frame, "buys", test=[0, 1], **options)
+    for fold in [*data.folds(3), data.folds(3)[0].subset(50)]:
+        want = hl.DataModule.from_pandas(
+            frame.iloc[fold.rows("train")], "buys", val=frame.iloc[fold.rows("val")], **options
+        )
+        assert fold.encoding == want.encoding
+        for name in ("train", "val"):
+            if name == "train" and how == "target":
+                continue  # whose fifths go by the numbers of rows
+            assert_same(fold.arrays(name)[0], want.arrays(name)[0])
+            np.testing.assert_array_equal(fold.arrays(name)[1], want.arrays(name)[1])
+        if how != "target":
+            assert_same(dict(fold.transforms[0][1]), dict(want.transforms[0][1]))
+        assert len(fold.arrays("test")[1]) == 2
+        result = hl.train(sized(fold), fold, quiet(max_epochs=1))
+        np.testing.assert_array_equal(
+            hl.predict(result, fold), hl.predict(result, frame.iloc[[0, 1]])
+        )
+
+
+def sized(data):
+    return ByIds(len(data.encoding.made), 6) if data.encoding.ids else model_of(data)
+
+
+def assert_same(one, other) -> None:
+    if isinstance(one, dict):
+        assert list(one) == list(other)
+        for name in one:
+            assert_same(one[name], other[name])
+    elif isinstance(one, tuple):
+        for mine, theirs in zip(one, other):
+            np.testing.assert_array_equal(mine, theirs)
+    else:
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.extra
+def test_folds_that_learn_nothing_share_their_arrays() -> None:
+    frame = frame_of(a=np.arange(12.0), b=np.arange(12), y=np.arange(12) % 2)
+    data = hl.DataModule.from_pandas(frame, "y")
+    for fold in data.folds(3):
+        assert fold.split("val").fields[0].array is data.split("train").fields[0].array
+
+
+@pytest.mark.extra
+def test_a_subset_encodes_data_of_its_own_and_weights_anew() -> None:
+    frame = make_pandas({**COLUMNS, "trust": np.linspace(0.5, 1, N)})
+    data = hl.DataModule.from_pandas(
+        frame[:200], "buys", val=frame[200:], sample_weight="trust", missing="fill"
+    )
+    part = data.subset(40)
+    rows = part.rows("train")
+    median = np.nanmedian(AGE[rows])
+    assert part.encoding.features[0].fill == median
+    lacking = np.isnan(AGE[200:])
+    np.testing.assert_array_equal(part.arrays("val")[0][lacking, 0], np.float32(median))
+    names = [field.name for field in part.split("val").fields]
+    assert names == ["x", "y", "weight"]
+    np.testing.assert_array_equal(part.split("val").fields[2].array, np.linspace(0.5, 1, N)[200:])

@@ -7,6 +7,7 @@ watches (:mod:`hotloop.base.watching`) can say how far they are and end them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -26,12 +27,14 @@ __all__ = [
     "check_labels",
     "check_values",
     "check_weights",
+    "looked_at",
     "place",
 ]
 
 _BLOCK = 2**20  # elements that are looked at at a time
 _LARGEST = float(np.finfo(np.float32).max)
 _MOST_NAMED = 10  # columns in a message
+_LOOKED_AT = 64  # rows of a stream
 
 
 def blocks(
@@ -52,15 +55,26 @@ def blocks(
         field, rows = field.flat(rows)
     array = field.array
     n = len(array) if rows is None else len(rows)
-    step = max(1, _BLOCK // max(1, array[:1].size))
+    row = math.prod(array.shape[1:])
+    step = max(1, _BLOCK // max(1, row))
+    row_bytes = row * array.dtype.itemsize
     for begin in range(0, n, step):
         end = min(begin + step, n)
         if begin:
-            report(f"{what} {field.label}", begin * array[:1].nbytes, n * array[:1].nbytes)
+            report(f"{what} {field.label}", begin * row_bytes, n * row_bytes)
         if rows is None:
             yield np.arange(begin, end), array[begin:end]
         else:
             yield rows[begin:end], array[rows[begin:end]]
+
+
+def looked_at(field: Field, rows: npt.NDArray[np.int64] | None) -> npt.NDArray[np.int64] | None:
+    """The rows to check before training: of a stream, whose rows take long, the first ones alone.
+    What is out of range behind them is found by the step.
+    """
+    if field.stream is None:
+        return rows
+    return np.arange(len(field.array))[:_LOOKED_AT] if rows is None else rows[:_LOOKED_AT]
 
 
 def place(field: Field, row: int, index: tuple[int, ...]) -> str:
@@ -153,6 +167,8 @@ def check_weights(field: Field, rows: npt.NDArray[np.int64] | None, split: str) 
     ------
     DataError
     """
+    if field.stream is not None:
+        return  # checked as they are made
     total = 0.0
     for numbers, values in blocks(field, rows, "checking"):
         bad = ~((values >= 0) & (np.abs(values) <= _LARGEST))
@@ -177,6 +193,7 @@ def check_bounds(
     DataError
         With the row and the value.
     """
+    rows = looked_at(field, rows)
     first: tuple[str, float] | None = None
     least, largest, are_whole = np.inf, -np.inf, True
     for numbers, values in blocks(field, rows, "checking"):
@@ -226,8 +243,9 @@ def check_labels(
     array = field.array
     if array.dtype.kind == "b" and n_classes >= 2:
         return
-    if array.dtype.kind != "b" and are_in_range(field, 0, n_classes):
+    if field.stream is None and array.dtype.kind != "b" and are_in_range(field, 0, n_classes):
         return
+    rows = looked_at(field, rows)
     for numbers, values in blocks(field, rows, "checking"):
         bad = ((values < 0) | (values >= n_classes)) & (values != ignored)
         if bad.any():

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hotloop.base.messages import counted
 from hotloop.data.split import Field, Split
+from hotloop.data.streams import stream_of
 from hotloop.data.targets import describe_classes, name_of_target
 
 if TYPE_CHECKING:
@@ -69,7 +70,9 @@ def _describe_target(data: DataSplits, field: Field) -> str:
         is_by_row = field.padding is not None and field.padding.role == "rows"
         at = f" at {field.array.shape[1:]} positions" if field.array.ndim > 1 else ""
         at = " in each row" if is_by_row else at
-        return f"{field.label} of {counted(target.n_classes or 0, 'class', 'classes')}{at}"
+        if target.n_classes is None:
+            return f"{field.label} of classes{at}"
+        return f"{field.label} of {counted(target.n_classes, 'class', 'classes')}{at}"
     if target.kind == "multilabel":
         return f"{field.label} 0 or 1 in {field.array.shape[1:]}"
     return _describe_field(field)
@@ -90,15 +93,20 @@ def describe_all(data: DataSplits, standardized: str) -> str:
         shape = ", ".join(map(str, field.shape))
         lines.append(
             f"{field.name:<12}{field.array.dtype} ({shape}) -> {field.dtype}, "
-            f"{field.source[0].nbytes:,} bytes"
+            f"{'made in batches' if field.stream else f'{field.source[0].nbytes:,} bytes'}"
         )
     for key, target in data.targets.items():
-        if target.n_classes is not None:
+        if target.n_classes is not None and stream_of(target.array) is None:
             lines.append(describe_classes(key, target, data.class_counts(key)))
     if data.encoding is not None:
         lines += ["", *data.encoding.describe()]
+    train = splits["train"]
+    if train.weights is not None:
+        lines.append(f"drawn       {train.n_draws:,} rows an epoch, with replacement")
     if standardized:
         lines.append(f"standardize {standardized}")
-    if data.num_workers:
+    if splits["train"].is_streamed:
+        lines.append(f"workers     {counted(data.num_workers, 'thread')} that make samples")
+    elif data.num_workers:
         lines.append("workers     none on a CPU: batches are gathered inside the step")
     return "\n".join(lines)

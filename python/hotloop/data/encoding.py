@@ -148,6 +148,11 @@ class Encoding:
         """Of the columns that enter forward as ids beside the matrix."""
         return [feature.name for feature in self.features if feature.how == "ids"]
 
+    @property
+    def means_target(self) -> bool:
+        """Whether training rows are encoded otherwise than others: by means without their own."""
+        return any(feature.how == "target" for feature in self.features)
+
     def to_data(self) -> dict[str, Any]:
         """As plain data, for a file."""
         return dataclasses.asdict(self)

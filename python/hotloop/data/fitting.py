@@ -45,6 +45,7 @@ class Wishes(NamedTuple):
     missing: str
     unseen: str
     keeps_nan: bool
+    is_quiet: bool = False  # what is learnt was told already
 
     def how(self, name: str) -> str:
         """What a column of categories becomes: "auto" or one of the ways."""
@@ -135,6 +136,8 @@ def fit_encoding(
             f"categorical: with ids {NUMBERS!r} is all columns of numbers, got a column of that "
             "name; rename it"
         )
+    if wishes.is_quiet:
+        return Encoding(features, wishes.unseen == "raise")
     for feature in features:  # a thread does not know the user's line
         if feature.kind == "number":
             _warn_of_rounding(frame.column(feature.name), label)

@@ -2,40 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from hotloop.base.rules import whole
-from hotloop.data.fitting import encode_training, fit_encoding, read_wishes
-from hotloop.data.frames import read_frame
-from hotloop.data.options import read_standardize, refuse_options
-from hotloop.data.partition import divide_rows, read_groups
-from hotloop.data.sequences import (
-    Layout,
-    lay_sequences,
-    read_buckets,
-    read_pad_value,
-    read_role,
-    read_sequences,
-    targets_of,
+from hotloop import _core
+from hotloop.base.rules import choice, flag, number, show, whole
+from hotloop.base.scalars import plain
+from hotloop.data.datasets import (
+    Generated,
+    Loaded,
+    Ordered,
+    has_loaders,
+    read_dataset,
+    settle_order,
+    take_loader,
+    take_loaders,
 )
-from hotloop.data.splits import SPLITS, DataSplits
-from hotloop.data.table_files import read_csv, read_parquet
+from hotloop.data.folds import RowOrigin
+from hotloop.data.mapped import FileData
+from hotloop.data.options import read_standardize, refuse_options
+from hotloop.data.partition import divide_rows, rows_apart
+from hotloop.data.pictures import ImageData
+from hotloop.data.samples import SampleOptions, Samples
+from hotloop.data.split import Split
+from hotloop.data.splits import SPLITS
+from hotloop.data.table_data import TableData
 from hotloop.data.tables import Table, read_table, unpack_dataset
-from hotloop.data.tabular import columns_needed, make_table, read_own, read_paths, read_roles
-from hotloop.data.targets import ids_of, read_all_targets
-from hotloop.data.windows import read_normalize, read_windows
-from hotloop.errors import DataError
+from hotloop.data.targets import ids_of
+from hotloop.errors import ConfigError, DataError
 
 __all__ = ["DataModule", "GraphDataModule"]
 
 Rows = npt.NDArray[np.int64]
 
 
-class DataModule(DataSplits):
+class DataModule(ImageData, FileData, TableData):
     """Training, validation and test data with their order and batch size.
 
     Parameters
@@ -43,15 +47,31 @@ class DataModule(DataSplits):
     train_dataset, val_dataset, test_dataset
         Each ``(X, y)``, ``(X, y, sample_weight)``, an array ``X``, an object with ``.tensors`` or
         ``.arrays`` (as torch's TensorDataset), or a subset of one. X and y are as in
-        :meth:`from_arrays`. Datasets that make each sample in Python are not supported yet.
+        :meth:`from_arrays`. Or a dataset that makes its samples one by one, a loader of one, or a
+        module of loaders, as :meth:`from_datasets` takes them.
     batch_size : int
         Samples in a step. The last batch of an epoch has what is left.
     num_workers : int or "auto"
-        Threads that gather batches ahead for a GPU whose memory the data does not fit; 0: the
-        training loop's thread does it. On a CPU batches are gathered within the step, without
-        workers. Any number gives the same batches.
+        Threads that make batches ahead, of samples that are made one by one, or for a GPU whose
+        memory the data does not fit; 0: the training loop's thread does it. On a CPU arrays are
+        gathered within the step, without workers. "auto": 0 for arrays, 1 for datasets, whose code
+        need not bear several threads. Any number gives the same batches.
     pin_memory : bool or "auto"
         Accepted for code that comes from other libraries: what is sent to a GPU is pinned.
+    prefetch_factor : int
+        Batches of samples made one by one that are ready before they are needed.
+    persistent_workers : bool
+        Accepted likewise: threads cost nothing to start.
+    sampler : {"balanced", "weighted"}, optional
+        Training rows are drawn with replacement: every class as often, or by ``weights``. Without
+        it an epoch has each row once. An iterable is of datasets that make samples.
+    weights : array_like (N,), optional
+        With ``sampler="weighted"``, how likely each row is, at least 0; they need not add up to 1.
+        Those of validation and test rows do not count.
+    samples_per_epoch : int, optional
+        Samples that are drawn in an epoch. Without it as many as there are training rows.
+    collate_fn, target, batch_sampler, on_bad_sample, max_bad_share, worker_type
+        Of datasets that make samples, as for :meth:`from_datasets`.
     shuffle : bool
         Whether training sees the rows in a new order every epoch.
     drop_last : bool
@@ -91,44 +111,312 @@ class DataModule(DataSplits):
 
     def __init__(
         self,
-        train_dataset: Any,
+        train_dataset: Any = None,
         val_dataset: Any = None,
         test_dataset: Any = None,
         *,
-        batch_size: int = 64,
-        num_workers: int = 0,
+        batch_size: int | None = None,
+        num_workers: int | str = "auto",
         pin_memory: bool | str = "auto",
-        shuffle: bool = True,
-        drop_last: bool = False,
+        prefetch_factor: int = 2,
+        persistent_workers: bool = True,
+        shuffle: bool | None = None,
+        drop_last: bool | None = None,
         seed: int = 42,
         standardize: bool | str | Sequence[str] = False,
         classes: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
         allow_nonfinite: bool = False,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        target: str | Sequence[str] | None = None,
+        sampler: Iterable[Any] | str | None = None,
+        weights: Any = None,
+        samples_per_epoch: int | None = None,
+        batch_sampler: Iterable[Any] | None = None,
+        on_bad_sample: str = "raise",
+        max_bad_share: float = 0.001,
+        worker_type: str = "thread",
         **unknown: Any,
     ) -> None:
         refuse_options(unknown, type(self).__init__)
-        self._set_options(
-            batch_size, num_workers, pin_memory, shuffle, drop_last, seed, allow_nonfinite
-        )
         wanted, scales_targets = read_standardize(standardize)
-        if train_dataset is None:
-            raise DataError("train_dataset: data to train on is needed, got None")
+        drawn, sampler = (sampler, None) if isinstance(sampler, str) else (None, sampler)
+        given = self._unpack_datasets(train_dataset, val_dataset, test_dataset)
+        order, options = settle_order(
+            given["train"],
+            {
+                "batch_size": batch_size,
+                "shuffle": shuffle,
+                "drop_last": drop_last,
+                "collate_fn": collate_fn,
+                "sampler": sampler,
+                "batch_sampler": batch_sampler,
+            },
+        )
+        given["train"] = given["train"]._replace(dataset=order)
+        makes = SampleOptions(
+            collate=options["collate_fn"],
+            target=target,
+            classes=None if isinstance(classes, Mapping) or classes is None else list(classes),
+            on_bad=choice("raise", "skip", "replace")("on_bad_sample", on_bad_sample),
+            cap=number(at_least=0.0, at_most=1.0)("max_bad_share", max_bad_share),
+            allow_nonfinite=flag("allow_nonfinite", allow_nonfinite),
+            processes=choice("thread", "process")("worker_type", worker_type) == "process",
+        )
+        self._set_options(
+            64 if options["batch_size"] is None else options["batch_size"],
+            num_workers,
+            pin_memory,
+            True if options["shuffle"] is None else options["shuffle"],
+            bool(options["drop_last"]),
+            seed,
+            allow_nonfinite,
+        )
+        self._set_loading(prefetch_factor, persistent_workers)
         parts: dict[str, tuple[Table, Rows | None]] = {}
-        for name, dataset in zip(SPLITS, (train_dataset, val_dataset, test_dataset)):
-            if dataset is None:
-                continue
-            source = unpack_dataset(dataset, f"{name}_dataset")
-            table = read_table(
-                source.X,
-                source.y,
-                source.weight,
-                prefix=f"{name}_dataset ",
-                like=parts["train"][0] if parts else None,
-                standardize=wanted,
+        like: tuple[Table, Samples | None] | None = None
+        for name, loaded in given.items():
+            own = (
+                makes
+                if name == "train"
+                else makes._replace(collate=loaded.options.get("collate_fn", makes.collate))
             )
-            parts[name] = table, _check_rows(source.rows, table.n, name)
+            table, rows, samples = read_dataset(
+                loaded.dataset, f"{name}_dataset", own, like=like, standardize=wanted
+            )
+            like = like or (table, samples)
+            if samples is not None:
+                self._bad_samples[name] = samples.bad
+                self._auto_workers = min(_core.cpu_info()["threads"], 4) if makes.processes else 1
+            parts[name] = table, _check_rows(rows, table.n, name)
         self._set_splits(parts, wanted, scales_targets)
+        table = parts["train"][0]
+        if not isinstance(order, (Generated, Ordered)):
+            ids = None if self._splits["train"].is_streamed else ids_of(table.targets)
+            self._origin = RowOrigin(table.n, np.sort(self.rows("train")), ids)
+        self._own = frozenset(parts) - {"train"}
+        self._set_sampling(drawn, weights, samples_per_epoch)
         self._name_classes(classes)
+
+    def _unpack_datasets(self, train: Any, val: Any, test: Any) -> dict[str, Loaded]:
+        """What each split is of, out of loaders and modules of loaders."""
+        given = {"train": train, "val": val, "test": test}
+        is_own = type(self).train_dataloader is not DataModule.train_dataloader
+        if has_loaders(train) or (train is None and is_own):
+            given |= take_loaders(self if train is None else train)
+        if given["train"] is None:
+            raise DataError("train_dataset: data to train on is needed, got None")
+        return {
+            name: take_loader(dataset, f"{name}_dataset")
+            for name, dataset in given.items()
+            if dataset is not None
+        }
+
+    # ---- for subclasses in Lightning's manner
+
+    def prepare_data(self) -> None:
+        """For subclasses: called once, before :meth:`setup`."""
+
+    def setup(self, stage: str | None = None) -> None:
+        """For subclasses: makes what the ``*_dataloader`` methods give.
+
+        Parameters
+        ----------
+        stage : {"fit", "test"}
+        """
+
+    def train_dataloader(self) -> Any:
+        """For subclasses: a loader or dataset to train on."""
+        return None
+
+    def val_dataloader(self) -> Any:
+        """For subclasses: a loader or dataset to validate on, or None."""
+        return None
+
+    def test_dataloader(self) -> Any:
+        """For subclasses: a loader or dataset to test on, or None."""
+        return None
+
+    @property
+    def bad_samples(self) -> dict[str, dict[int, str]]:
+        """By split, the samples that could not be made so far, with the reason, by index."""
+        return {name: bad.found for name, bad in self._bad_samples.items() if bad.found}
+
+    @classmethod
+    def from_datasets(
+        cls,
+        train: Any,
+        val: Any = None,
+        test: Any = None,
+        *,
+        split: str | None = None,
+        seed: int = 42,
+        **options: Any,
+    ) -> DataModule:
+        """A DataModule of datasets that make their samples one by one, as PyTorch's do.
+
+        Parameters
+        ----------
+        train : dataset, loader, or module of loaders
+            A dataset has ``len`` and ``[i]``; what it gives is ``(x, y)``, ``(x, y, weight)``, x
+            alone, or a dict: of "x", "y" and "weight", or of any names, of which "y", "label",
+            "labels", "target" or "targets" is the target and the others enter forward as a dict.
+            Parts are arrays, tensors or numbers, each of one shape in all samples, nested as
+            forward takes them. Integers are class ids, floats values, as for :meth:`from_arrays`;
+            bools of several a yes-or-no question each. Of a loader the dataset, batch size, order
+            and ``collate_fn`` are taken, of a module in Lightning's manner its loaders, after
+            ``prepare_data`` and ``setup``.
+        val, test : dataset, loader, float or int, optional
+            A fraction or number of training's samples, or data of its own.
+        split : {"random", "time"}, optional
+            Which samples these are: any ["random"], or the last ones.
+        seed : int
+            Decides splits and order.
+        **options
+            Those of the class; and of these:
+
+            collate_fn : callable
+                ``collate_fn(samples)`` makes a batch of a list of samples, with a row for each;
+                without it they are stacked. All batches must have one shape, rows apart.
+            target : str or list of str
+                Keys of samples that are targets.
+            sampler, batch_sampler : iterable
+                Indices of an epoch's samples, or lists of them, in the order in which training
+                takes them; gone through anew for each epoch, of which ``set_epoch`` is told.
+            on_bad_sample : {"raise", "skip", "replace"}
+                What becomes of a sample that raises, is None, or has another shape: an error with
+                its index; weight 0; or the next good one in its place.
+            max_bad_share : float
+                Share of the samples that may be bad; ``bad_samples`` says which were.
+            worker_type : {"thread", "process"}
+                "process" is for datasets whose Python code is slow and keeps other threads waiting:
+                each of the ``num_workers`` threads has a process with a copy of the dataset, which
+                must be picklable and importable there: a class of a module, not of a notebook.
+
+        Returns
+        -------
+        DataModule
+
+        Raises
+        ------
+        ConfigError
+            For options that contradict.
+        DataError
+            For samples that are not as the first one, with the index. Samples are looked at when a
+            batch needs them; the first one when the DataModule is made.
+
+        Notes
+        -----
+        Batches are made ahead by ``num_workers`` threads of this process, without pickling and
+        shared memory. A dataset's own random numbers depend on the order of calls, which with
+        several threads is not the same in each run; ``set_epoch(epoch)``, where there is one, is
+        told which epoch begins.
+
+        Examples
+        --------
+        >>> class Squares:
+        ...     def __len__(self):
+        ...         return 1000
+        ...
+        ...     def __getitem__(self, i):
+        ...         x = np.float32([i / 1000, 1.0])
+        ...         return x, x[0] ** 2
+        >>> data = hl.DataModule.from_datasets(Squares(), val=0.2, batch_size=50)
+        >>> len(data), data.example_batch()["x"]
+        (800, ('float32', (50, 2)))
+        """
+        if not any(isinstance(plain(part), (int, float)) for part in (val, test)):
+            if split is not None:
+                raise ConfigError(
+                    f"split: says which samples val and test are, got {split!r} without a fraction "
+                    "or count; leave it out"
+                )
+            return cls(train, val, test, seed=seed, **options)
+        self = cls(train, seed=seed, **options)
+        whole_split = self._splits["train"]
+        shares = {"val": val, "test": test}
+        own = {name: part for name, part in shares.items() if part is not None}
+        if bad := [name for name, part in own.items() if not isinstance(plain(part), (int, float))]:
+            raise ConfigError(
+                f"{bad[0]}: fractions and datasets of their own do not go together; give both in "
+                "one way"
+            )
+        rows = divide_rows(
+            whole_split.n, own, ids=None, groups=None, how=split, gap=0, shuffle=True,
+            stratify="auto", seed=self._seed,
+        )  # fmt: skip
+        for name in SPLITS:
+            of = rows.get(name)
+            if of is not None:
+                self._splits[name] = Split(whole_split.fields, of, len(of))
+        if self._origin is not None:
+            pool = rows_apart(whole_split.n, rows["test"], 0)
+            self._origin = RowOrigin(whole_split.n, pool, how=split)
+        self._draw_training()
+        return self
+
+    @classmethod
+    def from_generator(
+        cls, make: Callable[..., Iterable[Any]], n: int, *, val: Any = None, **options: Any
+    ) -> DataModule:
+        """A DataModule of samples that a function generates, in its order.
+
+        Parameters
+        ----------
+        make : callable
+            ``make()``, or ``make(epoch)``, returns an iterable of samples as
+            :meth:`from_datasets` has them. It is called anew for each epoch.
+        n : int
+            Samples of an epoch. What comes behind them is not used.
+        val : optional
+            As for the class: data of its own.
+        **options
+            As for :meth:`from_datasets`, but for ``shuffle`` and samplers: shuffle in the
+            generator. One thread makes the samples.
+
+        Returns
+        -------
+        DataModule
+
+        Raises
+        ------
+        ConfigError
+            For an option out of its range.
+        DataError
+            If fewer samples come.
+
+        Notes
+        -----
+        Training that goes on in the middle of an epoch generates what lies before it again.
+
+        Examples
+        --------
+        >>> def numbers(epoch):
+        ...     rng = np.random.default_rng(epoch)
+        ...     while True:
+        ...         x = rng.random(4, np.float32)
+        ...         yield x, int(x.sum() > 2)
+        >>> data = hl.DataModule.from_generator(numbers, 500, batch_size=50)
+        >>> len(data)
+        500
+        """
+        if not callable(make):
+            raise ConfigError(
+                f"make: must be a function that returns an iterable, got {show(make)}; write "
+                "lambda: ..."
+            )
+        if options.get("shuffle") or options.get("sampler") or options.get("batch_sampler"):
+            raise ConfigError(
+                "shuffle: samples come in the order in which they are generated; shuffle in the "
+                "generator"
+            )
+        workers = options.pop("num_workers", 1)
+        if workers not in (0, 1, "auto"):
+            raise ConfigError(
+                f"num_workers: one thread makes the samples of a generator, got {show(workers)}"
+            )
+        n = whole(1)("n", n)
+        options |= {"shuffle": False, "num_workers": 1 if workers == "auto" else workers}
+        return cls(Generated(make, n, "generator"), val, **options)
 
     @classmethod
     def from_arrays(
@@ -145,6 +433,9 @@ class DataModule(DataSplits):
         stratify: bool | str = "auto",
         groups: Any = None,
         sample_weight: Any = None,
+        sampler: str | None = None,
+        weights: Any = None,
+        samples_per_epoch: int | None = None,
         standardize: bool | str | Sequence[str] = False,
         classes: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
         allow_nonfinite: bool = False,
@@ -193,6 +484,8 @@ class DataModule(DataSplits):
             sizes are met as nearly as whole groups allow.
         sample_weight : array_like (N,), optional
             Weights of rows in loss and metrics, at least 0.
+        sampler, weights, samples_per_epoch
+            As for the class.
         standardize, classes, allow_nonfinite, drop_last, seed, num_workers, pin_memory
             As for the class.
         **unknown
@@ -230,503 +523,7 @@ class DataModule(DataSplits):
             elif rows[name] is not None:
                 parts[name] = table, rows[name]
         self._set_splits(parts, wanted, scales_targets)
-        self._name_classes(classes)
-        return self
-
-    def _divide(
-        self,
-        n: int,
-        shares: Mapping[str, Any],
-        ids: npt.NDArray[Any] | None,
-        groups: Any,
-        how: str | None,
-        gap: Any,
-        stratify: bool | str,
-    ) -> tuple[dict[str, tuple[Any, ...]], dict[str, Rows | None]]:
-        """Of "val" and "test" the data of their own; and the rows of each split that is drawn."""
-        own = {name: part for name, part in shares.items() if isinstance(part, tuple)}
-        rows = divide_rows(
-            n,
-            {name: part for name, part in shares.items() if name not in own},
-            ids=ids,
-            groups=None if groups is None else read_groups(groups, n),
-            how=how,
-            gap=whole(0)("gap", gap),
-            shuffle=self._shuffle,
-            stratify=stratify,
-            seed=self._seed,
-        )
-        return own, rows
-
-    @classmethod
-    def from_pandas(
-        cls,
-        frame: Any,
-        target: str | list[str] | None = None,
-        *,
-        features: Sequence[str] | None = None,
-        categorical: str | Mapping[str, str] = "auto",
-        missing: str = "auto",
-        unseen: str = "warn",
-        val: Any = None,
-        test: Any = None,
-        batch_size: int = 64,
-        shuffle: bool = True,
-        split: str | None = None,
-        gap: int = 0,
-        stratify: bool | str = "auto",
-        groups: Any = None,
-        sample_weight: Any = None,
-        standardize: bool | str | Sequence[str] = False,
-        classes: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
-        allow_nonfinite: bool = False,
-        drop_last: bool = False,
-        seed: int = 42,
-        num_workers: int = 0,
-        pin_memory: bool | str = "auto",
-        **unknown: Any,
-    ) -> DataModule:
-        """A DataModule of a table's columns: numbers, texts, categories and dates.
-
-        What has to be learnt of the columns (categories, medians, means) is learnt of the training
-        rows and becomes part of the model: ``predict(model, frame)`` does the same with the columns
-        of new rows, which it finds by name, before and after ``save``.
-
-        Parameters
-        ----------
-        frame : DataFrame or table
-            Of pandas, polars or pyarrow, or what gives an Arrow stream (``__arrow_c_stream__``).
-        target : str or list of str, optional
-            Column of y; several are the columns of one array. Texts are classes, in sorted order;
-            integers and bools are class ids, floats values, as for :meth:`from_arrays`.
-        features : list of str, optional
-            Columns of X, in this order. Without it, all that have no other role. They enter forward
-            as one float32 array ``(batch, columns)``, unless ``categorical`` says otherwise.
-            Integers alone stay integers, ids for embeddings. A date is the days since the training
-            rows' first day, a duration is days; weekdays and seasons need columns of their own,
-            ``frame.date.dt.dayofweek``.
-        categorical : {"auto", "onehot", "ids", "target"}, or dict of them by column
-            What texts and categories become, and numbers that the dict names.
-
-            - "onehot": a column of 0 and 1 for each category of the training rows, and one for
-              missing values if they have some. What is missing or unknown has 0 in all others.
-            - "ids": forward gets a dict, x["numbers"] of all other columns as float32
-              ``(batch, columns)`` and x["<column>"], int64 ``(batch,)``, for an embedding of n + 1
-              rows: 1 to n are the categories in order, 0 is what is missing or unknown.
-            - "target": the mean of the target by category (of several classes a column each), drawn
-              towards the mean of all by 10 rows' weight. A training row's is made of other rows.
-            - "auto": "onehot" of up to 64 categories; more are an error.
-        missing : {"auto", "fill", "indicator", "raise"}
-            Missing numbers and dates become the median of the training rows. "auto" says so in a
-            warning, and new rows may lack what some row of this frame lacked; with "fill" they may
-            lack any; "indicator": as "fill", and a column of 0 and 1 for each column that training
-            rows lack values of; "raise": nothing may be missing. Missing texts and categories are
-            a category of their own. With allow_nonfinite and "auto", NaN stays NaN.
-        unseen : {"warn", "raise"}
-            What a category does that no training row has: count as missing and warn, or raise.
-        val, test : float, int, rows, mask, DataFrame or tuple, optional
-            As for :meth:`from_arrays`. Data of its own is a frame with the same columns, or
-            ``(frame, y)``.
-        groups, sample_weight : str or array_like, optional
-            A column's name, or as for :meth:`from_arrays`.
-        standardize : bool, {"x", "y", "both"} or sequence of str
-            As for the class; columns of 0 and 1 that were made here stay as they are.
-        batch_size, shuffle, split, gap, stratify
-            As for :meth:`from_arrays`.
-        classes, allow_nonfinite, drop_last, seed, num_workers, pin_memory
-            As for the class.
-        **unknown
-            Refused by name, with the option that is meant.
-
-        Returns
-        -------
-        DataModule
-            ``describe()`` shows what became of the columns.
-
-        Raises
-        ------
-        ConfigError
-            For a column that is not there, or an option out of its range.
-        DataError
-            For what is no data frame, columns of values of several kinds, a text among numbers,
-            columns that are missing in all training rows, more categories than "auto" takes.
-
-        Examples
-        --------
-        >>> import pandas as pd
-        >>> table = pd.DataFrame({"age": [20.0, np.nan, 40.0] * 40, "city": ["Bonn", "Ulm"] * 60})
-        >>> table["buys"] = ["no", "no", "yes"] * 40
-        >>> data = hl.DataModule.from_pandas(table, "buys", missing="fill", val=0.2)
-        >>> result = hl.train(nn.Linear(3, 2), data, max_epochs=1, enable_progress_bar=False)
-        >>> hl.predict(result, table.head(2), labels=True).shape
-        (2,)
-        """
-        refuse_options(unknown, cls.from_pandas)
-        self = cls.__new__(cls)
-        self._set_options(
-            batch_size, num_workers, pin_memory, shuffle, drop_last, seed, allow_nonfinite
-        )
-        wanted, scales_targets = read_standardize(standardize)
-        wishes = read_wishes(categorical, missing, unseen, self._allow_nonfinite)
-        roles = read_roles(read_frame(frame), target, features, sample_weight, groups)
-        rows_of = roles.frame
-        targets = {} if roles.y is None else read_all_targets(roles.y, "y", rows_of.n)
-        shares = {"val": val, "test": test}
-        own = {name: read_own(part, name, target, sample_weight) for name, part in shares.items()}
-        drawn = {name: None if own[name] else part for name, part in shares.items()}
-        _, rows = self._divide(
-            rows_of.n, drawn, ids_of(targets), roles.groups, split, gap, stratify
-        )
-        encoding = fit_encoding(rows_of, roles.names, rows["train"], wishes, targets)
-        X = encode_training(
-            encoding, encoding.apply(rows_of, "X"), rows_of, rows["train"], targets, self._seed
-        )
-        table = make_table(encoding, X, roles.y, roles.weight, standardize=wanted)
-        parts: dict[str, tuple[Table, Rows | None]] = {"train": (table, rows["train"])}
-        for name, other in own.items():
-            if other is not None:
-                X = encoding.apply(other.frame, f"{name} X:")
-                part = make_table(encoding, X, other.y, other.weight, prefix=f"{name} ", like=table)
-                parts[name] = part, None
-            elif rows[name] is not None:
-                parts[name] = table, rows[name]
-        self._encoding = encoding
-        self._set_splits(parts, wanted, scales_targets)
-        self._name_classes(classes)
-        return self
-
-    @classmethod
-    def from_csv(
-        cls,
-        path: Any,
-        target: str | list[str] | None = None,
-        *,
-        delimiter: str = ",",
-        names: Sequence[str] | None = None,
-        **options: Any,
-    ) -> DataModule:
-        """A DataModule of the columns of a CSV file, or of several below one another.
-
-        Files are read by pyarrow, else by pandas, else by polars: ``pip install 'hotloop[tables]'``
-        for the first.
-
-        Parameters
-        ----------
-        path : path-like, or list of them
-            A file, a pattern such as ``"data/*.csv"``, or a folder of .csv files, in the order of
-            their names. UTF-8, as it is or in .gz and .bz2. The first line names the columns.
-        target : str or list of str, optional
-            As for :meth:`from_pandas`.
-        delimiter : str
-            Between fields.
-        names : list of str, optional
-            Of the columns, where the first line is a row already.
-        **options
-            As for :meth:`from_pandas`; ``val`` and ``test`` may be paths too.
-
-        Returns
-        -------
-        DataModule
-
-        Raises
-        ------
-        ConfigError
-            If no library is installed that reads CSV; and as for :meth:`from_pandas`.
-        DataError
-            By file and row: for an empty file, a first line that names no columns, names that are
-            there twice, rows with fewer or more fields; and as for :meth:`from_pandas`.
-
-        Examples
-        --------
-        >>> import pandas as pd
-        >>> table = pd.DataFrame({"age": np.arange(100.0), "city": ["Bonn", "Ulm"] * 50})
-        >>> table.assign(buys=table.age > 50).to_csv("people.csv", index=False)
-        >>> data = hl.DataModule.from_csv("people.csv", "buys", val=0.2)
-        >>> len(data), data.classes
-        (80, [False, True])
-        """
-
-        def read(where: Any) -> Any:
-            return read_csv(where, delimiter, names, columns_needed(target, options))
-
-        return cls.from_pandas(read(path), target, **read_paths(options, read))
-
-    @classmethod
-    def from_parquet(
-        cls, path: Any, target: str | list[str] | None = None, **options: Any
-    ) -> DataModule:
-        """A DataModule of the columns of a Parquet file, or of several below one another.
-
-        Files are read by pyarrow, else by polars or pandas: ``pip install 'hotloop[tables]'``.
-
-        Parameters
-        ----------
-        path : path-like, or list of them
-            A file, a pattern such as ``"data/*.parquet"``, or a folder of .parquet files, in the
-            order of their names. With ``features`` the other columns are not read.
-        target : str or list of str, optional
-            As for :meth:`from_pandas`.
-        **options
-            As for :meth:`from_pandas`; ``val`` and ``test`` may be paths too.
-
-        Returns
-        -------
-        DataModule
-
-        Raises
-        ------
-        ConfigError
-            If no library is installed that reads Parquet; and as for :meth:`from_pandas`.
-        DataError
-            For what is no Parquet file, and files whose columns differ; and as for
-            :meth:`from_pandas`.
-        """
-
-        def read(where: Any) -> Any:
-            return read_parquet(where, columns_needed(target, options))
-
-        return cls.from_pandas(read(path), target, **read_paths(options, read))
-
-    @classmethod
-    def from_windows(
-        cls,
-        series: Any,
-        length: int,
-        horizon: int = 0,
-        stride: int = 1,
-        *,
-        target: Any = None,
-        features: Sequence[str] | None = None,
-        time: Any = None,
-        groups: Any = None,
-        val: Any = None,
-        test: Any = None,
-        gap: int = 0,
-        normalize: str | None = "standard",
-        batch_size: int = 64,
-        shuffle: bool = True,
-        classes: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
-        allow_nonfinite: bool = False,
-        drop_last: bool = False,
-        seed: int = 42,
-        num_workers: int = 0,
-        pin_memory: bool | str = "auto",
-        **unknown: Any,
-    ) -> DataModule:
-        """A DataModule of sliding windows over a time series; a window is never copied but into
-        its batch.
-
-        Parameters
-        ----------
-        series : array_like (T, ...) or DataFrame
-            Rows in the order of time.
-        length : int
-            Rows of a window: X is ``(length, ...)`` for each sample.
-        horizon : int
-            The target of a window is that of its last row, or of so many rows later.
-        stride : int
-            Rows from the begin of a window to that of the next.
-        target : array_like (T, ...), str, list of str or callable, optional
-            Aligned with the rows: y as for :meth:`from_arrays`, a frame's columns, or a function
-            that makes it of the series.
-        features : list of str, optional
-            Columns of a frame that are X. Without it, all that have no other role.
-        time : array_like (T,) or str, optional
-            Times of the rows, or a frame's column of them: checked to ascend, within each group
-            where there are groups, which are then split at the same times.
-        groups : array_like (T,) or str, optional
-            Which series a row is of, where there are several below one another. No window reaches
-            over two. Without ``time`` each is split on its own.
-        val, test : float, int, rows or mask, optional
-            Fractions or numbers of the rows (times), of which the test has the last and val those
-            before them; or the rows themselves. A window is in a split if all of its rows and that
-            of its target are, so that no window crosses from one into the other.
-        gap : int
-            Rows (times) before val and before the test that are in no split besides.
-        normalize : {"standard", "y", "both"} or None
-            Standardise inputs, float targets or both by the rows of training windows, as
-            standardize of the class does.
-        batch_size, shuffle, classes, allow_nonfinite, drop_last, seed, num_workers, pin_memory
-            As for the class.
-        **unknown
-            Refused by name, with the option that is meant.
-
-        Returns
-        -------
-        DataModule
-            Its rows are windows, by the row of the series that they begin with.
-
-        Raises
-        ------
-        ConfigError
-            For an option out of its range, or a column that is not there.
-        DataError
-            For a series shorter than a window, a split without one, times that do not ascend,
-            groups that are mixed, values that are no numbers.
-
-        Examples
-        --------
-        >>> series = np.cumsum(np.random.rand(200, 3) - 0.5, axis=0)
-        >>> up = np.diff(series[:, 0], prepend=0.0) > 0
-        >>> data = hl.DataModule.from_windows(series, 20, 1, target=up, val=0.2)
-        >>> len(data), data.example_batch()["x"]
-        (140, ('float32', (64, 20, 3)))
-        """
-        refuse_options(unknown, cls.from_windows)
-        self = cls.__new__(cls)
-        self._set_options(
-            batch_size, num_workers, pin_memory, shuffle, drop_last, seed, allow_nonfinite
-        )
-        wanted, scales_targets = read_normalize(normalize)
-        windows = read_windows(
-            series,
-            length,
-            horizon,
-            stride,
-            target=target,
-            features=features,
-            time=time,
-            groups=groups,
-            shares={"val": val, "test": test},
-            gap=gap,
-            seed=self._seed,
-        )
-        table = read_table(windows.X, windows.y, None, standardize=wanted)
-        rows = windows.rows.items()
-        parts: dict[str, tuple[Table, Rows | None]] = {
-            name: (table, of) for name, of in rows if of is not None
-        }
-        self._set_splits(parts, wanted, scales_targets)
-        self._name_classes(classes)
-        return self
-
-    @classmethod
-    def from_sequences(
-        cls,
-        X: Any,
-        y: Any = None,
-        *,
-        lengths: Any = None,
-        buckets: str | int | Sequence[int] = "auto",
-        lengths_as: str = "lengths",
-        pad_value: float = 0.0,
-        val: Any = None,
-        test: Any = None,
-        batch_size: int = 64,
-        shuffle: bool = True,
-        split: str | None = None,
-        stratify: bool | str = "auto",
-        groups: Any = None,
-        sample_weight: Any = None,
-        normalize: str | None = None,
-        classes: Sequence[Any] | None = None,
-        allow_nonfinite: bool = False,
-        drop_last: bool = False,
-        seed: int = 42,
-        num_workers: int = 0,
-        pin_memory: bool | str = "auto",
-        **unknown: Any,
-    ) -> DataModule:
-        """A DataModule of sequences of several lengths, which are padded in batches alone.
-
-        Each batch has sequences of one bucket: as many rows each as the bucket's length, those
-        behind a sequence's end being padding. There is a plan for each bucket, and all of them
-        share one memory, as large as the longest bucket needs. The order of batches mixes buckets.
-
-        Parameters
-        ----------
-        X : list of array_like (T_i, ...), or array_like (rows, ...) with lengths
-            A row for each step: features, or integers as ids for embeddings. They are copied once,
-            below one another.
-        y : array_like (n, ...) or list of array_like (T_i,), optional
-            A target for each sequence, as for :meth:`from_arrays`; or a class for each row, of
-            which those in padding count nothing in losses and metrics. With lengths, the classes of
-            all rows may be one array.
-        lengths : array_like (n,), optional
-            Rows of each sequence, where X has them below one another.
-        buckets : "auto", int or list of int
-            Lengths; each sequence goes to the shortest that holds it. One length pads everything to
-            it. "auto": as few, up to 8, as leave a tenth of padding, each with a batch's sequences
-            at least.
-        lengths_as : {"lengths", "padding_mask", "attention_mask"}
-            What forward gets as its second argument, ``forward(x, lengths)``: int64 lengths
-            ``(batch,)``, as :func:`nn.utils.rnn.pack_padded_sequence` takes them, or bools
-            ``(batch, rows)``: True in padding, as ``key_padding_mask`` of attention has it, or True
-            in rows of the sequence, as ``attention_mask`` of BERT.
-        pad_value : float
-            What stands in padding, after standardisation.
-        val, test
-            A fraction or number of the sequences, their numbers, a mask, or data of its own:
-            ``(X, y)``, ``(X, y, weight)``, lists of sequences.
-        batch_size : int
-            Sequences in a step. Each bucket may have a smaller last batch.
-        split, stratify, groups, sample_weight
-            As for :meth:`from_arrays`, one for each sequence.
-        normalize : {"standard", "y", "both"} or None
-            Standardise features by the rows of training sequences, padding left out; float targets;
-            or both.
-        shuffle, classes, allow_nonfinite, drop_last, seed, num_workers, pin_memory
-            As for the class.
-        **unknown
-            Refused by name, with the option that is meant.
-
-        Returns
-        -------
-        DataModule
-
-        Raises
-        ------
-        ConfigError
-            For an option out of its range.
-        DataError
-            For a sequence without rows or longer than all buckets, rows of several shapes, lengths
-            that do not add up to the rows, targets that are neither one for each sequence nor one
-            for each row.
-
-        Notes
-        -----
-        A mean over sequences is the same in any bucket. What forward makes of padding is its own:
-        a mean over time, attention or a convolution has to leave it out by its second argument, and
-        recurrent layers take lengths or a packed sequence. A :class:`nn.BatchNorm1d` over steps
-        counts padding.
-
-        Examples
-        --------
-        >>> rng = np.random.default_rng(0)
-        >>> X = [rng.random((n, 3)) for n in rng.integers(5, 40, 200)]
-        >>> y = [int(x.mean() > 0.5) for x in X]
-        >>> data = hl.DataModule.from_sequences(X, y, buckets=[20, 40], val=0.2, batch_size=16)
-        >>> model = hl.models.lstm_classifier(3, 2)
-        >>> result = hl.train(model, data, max_epochs=2)
-        """
-        refuse_options(unknown, cls.from_sequences)
-        self = cls.__new__(cls)
-        self._set_options(
-            batch_size, num_workers, pin_memory, shuffle, drop_last, seed, allow_nonfinite
-        )
-        wanted, scales_targets = read_normalize(normalize)
-        role = read_role(lengths_as)
-        laid = read_sequences(X, y, lengths, sample_weight, standardize=wanted)
-        fill = read_pad_value(pad_value, laid)
-        n, shares = len(laid.sequences.lengths), {"val": val, "test": test}
-        own, rows = self._divide(n, shares, laid.ids, groups, split, 0, stratify)
-        parts = {"train": (laid, rows["train"])}
-        for name in ("val", "test"):
-            if name in own:
-                source = unpack_dataset(own[name], name)
-                part = read_sequences(
-                    source.X, source.y, None, source.weight, prefix=f"{name} ", like=laid,
-                    standardize=wanted,
-                )  # fmt: skip
-                parts[name] = part, None
-            elif rows[name] is not None:
-                parts[name] = laid, rows[name]
-        known = {id(part): part.sequences.lengths for part, _ in parts.values()}
-        found = read_buckets(buckets, np.concatenate(list(known.values())), self._batch_size)
-        layout = Layout(found, role, fill)
-        splits = {name: lay_sequences(part, of, layout) for name, (part, of) in parts.items()}
-        targets = [targets_of(part, splits[name]) for name, (part, _) in parts.items()]
-        self._hold(splits, targets, frozenset({"0"} if wanted else ()), scales_targets)
+        self._set_sampling(sampler, weights, samples_per_epoch)
         self._name_classes(classes)
         return self
 

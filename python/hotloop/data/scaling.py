@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hotloop.data.checks import blocks
+from hotloop.data.checks import blocks, looked_at
 from hotloop.data.split import Field
 
 __all__ = ["doubt_of_values", "fit_standard", "one_hot_axis"]
@@ -97,6 +97,7 @@ def doubt_of_values(
     is_scaled : bool
         Whether training standardises them.
     """
+    rows = looked_at(field, rows)
     low, high, are_classes = np.inf, -np.inf, True
     for _, values in blocks(field, rows, "checking"):
         low, high = min(low, values.min()), max(high, values.max())
@@ -104,7 +105,8 @@ def doubt_of_values(
     if not low < high:
         return ""  # constant
     if are_classes:
-        if one_hot_axis(field.array) is not None:
+        some = field.array if field.stream is None else field.array[rows]
+        if one_hot_axis(some) is not None:
             return ""  # one-hot, of which reading it has warned
         return (
             f"{field.label}: float targets are all 0 or 1 and are trained as values; for "

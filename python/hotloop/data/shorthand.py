@@ -6,7 +6,7 @@ from typing import Any
 
 from hotloop.base.rules import show
 from hotloop.data.module import DataModule
-from hotloop.data.tables import count_rows, unpack_dataset
+from hotloop.data.tables import count_rows, holds_arrays, unpack_dataset
 from hotloop.errors import ConfigError
 
 __all__ = ["as_datamodule"]
@@ -38,6 +38,9 @@ def as_datamodule(data: Any, **options: Any) -> DataModule:
                 f"data: the DataModule has its own options, got {show(options)} beside it"
             )
         return data
+    if not holds_arrays(data):  # it makes its samples, or gives loaders
+        share = options.pop("val", None)
+        return DataModule.from_datasets(data, share, **options)
     source = unpack_dataset(data, "data")
     if source.rows is not None:
         if options.pop("val", None) is not None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from hotloop.data.padding import ROLES, Padding, pad_batch
+from hotloop.data.streams import Stream, gather_streams, stream_of
 from hotloop.data.strides import series_of
 
 __all__ = ["Field", "Split", "nest_fields", "padding_of", "paddings_of"]
@@ -26,7 +28,8 @@ class Field:
         "x", "x.<column>", "x.<position>", "y", "y.<name>", "y.<position>" or "weight".
     array : ndarray
         C-contiguous, aligned, native-endian, or windows of such a series; dim 0: samples. Often
-        the user's own memory, so it is read and never written.
+        the user's own memory, so it is read and never written. Of samples that are made when a
+        batch needs them a Stream, which has dtype and shape and reads rows.
     dtype : str
         In which a gathered batch enters the graph: "float32" or "int64".
     label : str
@@ -63,6 +66,11 @@ class Field:
         return tuple(self.array.shape[1:])
 
     @property
+    def stream(self) -> Stream | None:
+        """What makes its rows, where they do not lie in memory."""
+        return stream_of(self.array)
+
+    @property
     def gathered_dtype(self) -> str:
         """In which it is gathered: masks are made of lengths."""
         is_said = self.padding is not None and self.padding.role in ROLES
@@ -71,6 +79,8 @@ class Field:
     @functools.cached_property
     def source(self) -> tuple[npt.NDArray[Any], int]:
         """The array in memory, and how many of its rows a row of this one is: 0, itself."""
+        if self.stream is not None:
+            return self.array, 0
         if self.series is not None:
             return self.series, self.array.shape[1]
         return series_of(self.array)
@@ -106,12 +116,28 @@ class Split:
     buckets : tuple of Split
         Of sequences of several lengths: those of each bucket, the longest first. The fields of the
         whole have the longest's length.
+    weights : float64 array (n,) or None
+        Of training rows that are drawn with replacement: how likely each is.
+    n_draws : int
+        With weights: samples of a training epoch.
     """
 
     fields: tuple[Field, ...]
     rows: npt.NDArray[np.int64] | None
     n: int
     buckets: tuple[Split, ...] = ()
+    weights: npt.NDArray[np.float64] | None = None
+    n_draws: int = 0
+
+    @property
+    def n_training(self) -> int:
+        """Samples of a training epoch."""
+        return self.n if self.weights is None else self.n_draws
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether rows of some field are made batch by batch."""
+        return any(field.stream is not None for field in self.fields)
 
     @property
     def parts(self) -> tuple[Split, ...]:
@@ -145,11 +171,40 @@ class Split:
     def by_field(self) -> dict[str, npt.NDArray[Any]]:
         """The rows of each field by its name."""
         rows = slice(None) if self.rows is None else self.rows
-        values = {field.name: field.array[rows] for field in self.fields}
+        made: dict[int, npt.NDArray[Any]] = {}
+        if self.is_streamed:
+            numbers = np.arange(self.n) if self.rows is None else self.rows
+            made = gather_streams([field.array for field in self.fields], numbers, 0, False)
+        values = {
+            field.name: made[i] if i in made else field.array[rows]
+            for i, field in enumerate(self.fields)
+        }
         for field in self.fields:
             if field.padding is not None:  # -100 has no place among bytes
                 values[field.name] = values[field.name].astype(field.gathered_dtype)
         return pad_batch(values, paddings_of(self.fields), np.where)
+
+    def blocks(self, size: int, workers: int) -> Iterator[dict[str, Any]]:
+        """All its rows, so many at a time, as ``arrays`` gives them; threads make them ahead.
+
+        Parameters
+        ----------
+        size, workers : int
+        """
+        rows = np.arange(self.n) if self.rows is None else self.rows
+        parts = [
+            dataclasses.replace(self, rows=rows[begin : begin + size], n=len(rows[begin:][:size]))
+            for begin in range(0, self.n, size)
+        ]
+        if workers < 1:
+            yield from (part.arrays() for part in parts)
+            return
+        with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+            under_way: list[concurrent.futures.Future[dict[str, Any]]] = []
+            for i in range(len(parts)):
+                while len(under_way) <= workers and i + len(under_way) < len(parts):
+                    under_way.append(pool.submit(parts[i + len(under_way)].arrays))
+                yield under_way.pop(0).result()
 
     def sequences(self, name: str) -> list[npt.NDArray[Any]] | None:
         """The sequences of a field, each with its own length; None: samples have no lengths.

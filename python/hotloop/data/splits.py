@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -29,8 +29,11 @@ from hotloop.data.checks import blocks, check_labels, check_values, check_weight
 from hotloop.data.described import describe_all, describe_line
 from hotloop.data.encoding import Encoding
 from hotloop.data.options import read_classes
+from hotloop.data.parallel import parallel_map
 from hotloop.data.scaling import doubt_of_values, fit_standard
+from hotloop.data.showing import draw_images
 from hotloop.data.split import Field, Split, nest_fields
+from hotloop.data.streams import stream_of
 from hotloop.data.tables import Table
 from hotloop.data.targets import (
     Targets,
@@ -39,7 +42,7 @@ from hotloop.data.targets import (
     names_of_ids,
     renumber_classes,
 )
-from hotloop.errors import ConfigError, DataWarning
+from hotloop.errors import ConfigError, DataError, DataWarning
 
 __all__ = ["SPLITS", "DataSplits"]
 
@@ -47,11 +50,23 @@ Rows = npt.NDArray[np.int64]
 Batch = dict[str, Any]
 
 SPLITS = ("train", "val", "test")
+_IMAGE_DIMS = 4
+_COLUMNS = 8  # of images that are shown
+
+
+class _Found(Protocol):
+    """Who knows bad samples."""
+
+    @property
+    def found(self) -> dict[int, str]:
+        """Why each is bad, by its number."""
 
 
 class DataSplits:
     """Training, validation and test data; :class:`DataModule` has the ways to make it."""
 
+    _prefetch = 2  # batches of streamed samples that are ready before they are needed
+    _fixed: list[Any] | None = None  # transforms that are not fitted
     _encoding: Encoding | None = None
 
     def with_classes(self, classes: Sequence[Any] | Mapping[str, Any]) -> Self:
@@ -118,6 +133,13 @@ class DataSplits:
         self._drop_last = flag("drop_last", drop_last)
         self._seed: int = whole(0, 2**63 - 1)("seed", seed)
         self._allow_nonfinite = flag("allow_nonfinite", allow_nonfinite)
+        self._auto_workers = 0  # threads for streamed samples
+        self._bad_samples: dict[str, _Found] = {}
+
+    def _set_loading(self, prefetch_factor: Any, persistent_workers: Any) -> None:
+        """Of samples that are made batch by batch."""
+        self._prefetch = whole(1)("prefetch_factor", prefetch_factor)
+        flag("persistent_workers", persistent_workers)
 
     def _set_splits(
         self,
@@ -212,8 +234,27 @@ class DataSplits:
 
     @property
     def num_workers(self) -> int:
-        """Threads that gather batches ahead, where a GPU is fed."""
-        return 0 if self._num_workers == "auto" else int(self._num_workers)
+        """Threads that make batches ahead: of streamed samples, or of what a GPU is fed with."""
+        if self._num_workers != "auto":
+            return int(self._num_workers)
+        return self._auto_workers if self._splits["train"].is_streamed else 0
+
+    def loading(self, split_name: str) -> dict[str, Any]:
+        """How the batches of a split come about, for who makes their feeds.
+
+        Parameters
+        ----------
+        split_name : {"train", "val", "test"}
+            Which split.
+
+        Returns
+        -------
+        dict
+            ``is_streamed``: whether threads make the rows; ``ahead``: batches that are ready before
+            they are needed.
+        """
+        is_streamed = self._require(split_name).is_streamed
+        return {"is_streamed": is_streamed, "ahead": self._prefetch}
 
     @property
     def seed(self) -> int:
@@ -255,6 +296,8 @@ class DataSplits:
 
         They are applied inside the graph, not to the arrays. The targets' field is "y".
         """
+        if self._fixed is not None:
+            return list(self._fixed)
         if self._transforms is None:
             rows = self._splits["train"].rows
             fitted = {
@@ -362,6 +405,11 @@ class DataSplits:
             If the targets are no classes.
         """
         known = self._targets.get(target)
+        if known is not None and stream_of(known.array) is not None:
+            raise ConfigError(
+                "class_counts: targets that are made sample by sample are not counted, got a "
+                "dataset; give class_weight as numbers, or the labels as an array"
+            )
         if known is None or known.n_classes is None:
             kind = self.target_kind if known is None else known.kind
             raise ConfigError(f"class_counts: needs class targets, got {kind} targets")
@@ -407,15 +455,75 @@ class DataSplits:
             return
         if not self._allow_nonfinite:
             for field in split.fields:
+                if field.stream is not None:  # looked at as batches are made
+                    continue
                 known = any(array is field.array for array in self._good)
                 if not known and check_values(field, split.rows):
                     self._good.append(field.array)
         self._checked.add(split_name)
 
+    def verify(
+        self, workers: int | None = None, *, progress: bool | str = "auto"
+    ) -> dict[str, dict[int, str]]:
+        """Makes or looks at every sample of every split once, ahead of training.
+
+        Parameters
+        ----------
+        workers : int, optional
+            Threads, as :func:`parallel_map` takes them. Datasets of Python's are read by one.
+        progress : bool or "auto"
+            Whether a bar is shown.
+
+        Returns
+        -------
+        dict
+            By split the samples that cannot be trained on, with the reason, by number: empty where
+            all are good.
+
+        Raises
+        ------
+        DataError
+            For arrays, as training would.
+        ConfigError
+            For an option out of its range.
+
+        Examples
+        --------
+        >>> X, y = hl.load_digits()
+        >>> hl.DataModule.from_arrays(X, y, val=0.2).verify()
+        {}
+        """
+        found: dict[str, dict[int, str]] = {}
+        for name, split in self._splits.items():
+            if not split.is_streamed:
+                self.check(name)
+                continue
+            bad = self._verify(split, self._auto_workers if workers is None else workers, progress)
+            if bad:
+                found[name] = bad
+        return found
+
+    @staticmethod
+    def _verify(split: Split, workers: int, progress: bool | str) -> dict[int, str]:
+        streams = [field.stream for field in split.fields if field.stream is not None]
+        sources = list({id(stream.source): stream.source for stream in streams}.values())
+
+        def why(row: int) -> str:
+            try:
+                for source in sources:
+                    source.read(np.array([row], np.int64))
+            except DataError as error:
+                return str(error)
+            return ""
+
+        rows = range(split.n) if split.rows is None else [int(row) for row in split.rows]
+        reasons = parallel_map(why, rows, max(1, workers), progress=progress)
+        return {row: reason for row, reason in zip(rows, reasons) if reason}
+
     def warn_of_one_class(self) -> None:
         """Warns where training sees one class only: on training, not where data is evaluated."""
         for name, target in self._targets.items():
-            if target.kind != "class":
+            if target.kind != "class" or stream_of(target.array) is not None:
                 continue
             present = [i for i, count in enumerate(self.class_counts(name)) if count]
             if len(present) == 1:
@@ -513,6 +621,7 @@ class DataSplits:
             split_name,
             self._require(split_name),
             self._batch_size,
+            training=training,
             drop_last=training and self._drop_last,
             merge_tail=merge_tail,
         )
@@ -551,6 +660,7 @@ class DataSplits:
             seed=self._seed,
             n_slots=n_slots,
             n_threads=n_threads,
+            is_training=training,
         )
 
     def order(
@@ -655,7 +765,47 @@ class DataSplits:
             groups = self.batches(split_name, training=training, merge_tail=merge_tail)
         feeds = self.feeds(split_name, groups, training=training)
         order = self.order(groups, epoch, training=training)
-        return gather_batches(self._require(split_name), groups, feeds, order, epoch)
+        return gather_batches(
+            self._require(split_name), groups, feeds, order, epoch, is_training=training
+        )
+
+    def show_batch(self, split_name: str = "train", n: int = 16, *, epoch: int = 0) -> Any:
+        """Draws the first images of a batch with their labels, as the model gets them.
+
+        Parameters
+        ----------
+        split_name : {"train", "val", "test"}
+            Which split; of "train" shuffled and augmented, before levels are normalised.
+        n : int
+            How many, at most a batch.
+        epoch : int
+            Whose batch, of training.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            A notebook shows it.
+
+        Raises
+        ------
+        ConfigError
+            If inputs are no images, there is no such split, or matplotlib is not installed.
+        """
+        count = whole(1)("n", n)
+        if split_name == "train":
+            batch = next(self.train_batches(epoch))
+        else:
+            batch = next(self.batches_in_order(split_name))
+        images = batch["x"]
+        if isinstance(images, (dict, tuple)):
+            parts = list(images.values()) if isinstance(images, dict) else list(images)
+            images = next((part for part in parts if part.ndim == _IMAGE_DIMS), parts[0])
+        titles: list[str] = []
+        if "" in self._targets and self._targets[""].array.ndim == 1:
+            shown = self._by_names("y", batch["y"][:count])
+            is_value = self._targets[""].kind == "float"
+            titles = [f"{value:.4g}" if is_value else str(value) for value in shown]
+        return draw_images(images[:count], titles, min(count, len(images), _COLUMNS))
 
     # ---- as text
 

@@ -308,38 +308,28 @@ def _looks_like_a_row(cells: list[str]) -> bool:
 
 def _check_fields(file: Path, delimiter: str, n: int, has_names: bool) -> None:
     """Refuses a file with a row that has more or fewer fields than the first line."""
-    with _open(file) as lines:
-        for number, row in enumerate(filter(None, csv.reader(lines, delimiter=delimiter))):
-            if len(row) != n:
-                _refuse_row(file, number - (not has_names), n, len(row), delimiter.join(row))
-
-
-def _refuse_row(file: Path, row: int, expected: int, got: int, text: str) -> None:
-    raise DataError(
-        f"{file}: each row must have {expected} fields as the first line, got {got} in row {row}: "
-        f"{show(text)}"
-    )
+    try:
+        with _open(file) as lines:
+            for number, row in enumerate(filter(None, csv.reader(lines, delimiter=delimiter))):
+                if len(row) != n:
+                    raise DataError(
+                        f"{file}: each row must have {n} fields as the first line, got {len(row)} "
+                        f"in row {number - (not has_names)}: {show(delimiter.join(row))}"
+                    )
+    except (OSError, UnicodeDecodeError, EOFError, csv.Error) as error:
+        raise DataError(f"{file}: cannot be read as CSV in UTF-8 ({_line(error)})") from error
 
 
 def _csv_by_pyarrow(
     library: Any, file: Path, delimiter: str, header: list[str], has_names: bool, kept: list[str]
 ) -> Any:
     reader = importlib.import_module("pyarrow.csv")
-    bad: list[Any] = []
-
-    def note(row: Any) -> str:
-        bad.append(row)
-        return "error"
 
     def read(*, is_careful: bool) -> Any:
         return reader.read_csv(
             file,
-            reader.ReadOptions(
-                column_names=header if has_names else None, use_threads=not is_careful
-            ),
-            reader.ParseOptions(
-                delimiter=delimiter, newlines_in_values=is_careful, invalid_row_handler=note
-            ),
+            reader.ReadOptions(column_names=header if has_names else None),
+            reader.ParseOptions(delimiter=delimiter, newlines_in_values=is_careful),
             reader.ConvertOptions(
                 null_values=_NULLS, strings_can_be_null=True, include_columns=kept
             ),
@@ -349,13 +339,9 @@ def _csv_by_pyarrow(
         try:
             table = read(is_careful=False)
         except library.ArrowInvalid:
-            bad.clear()  # threads don't number rows; and texts may hold ends of lines
-            table = read(is_careful=True)
+            table = read(is_careful=True)  # texts may hold the ends of lines
     except library.ArrowInvalid as error:
-        if bad:
-            row = bad[0].number - (1 if has_names else 2)
-            got = bad[0].actual_columns
-            _refuse_row(file, row, bad[0].expected_columns, got, bad[0].text)
+        _check_fields(file, delimiter, len(header), has_names)  # names the row
         raise DataError(f"{file}: cannot be read as CSV ({_line(error)})") from error
     for field in table.schema:
         if library.types.is_binary(field.type):

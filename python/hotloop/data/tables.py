@@ -25,7 +25,10 @@ from hotloop.data.split import Field
 from hotloop.data.targets import Targets, read_all_targets
 from hotloop.errors import ConfigError, DataError
 
-__all__ = ["Source", "Table", "count_rows", "read_table", "unpack_dataset"]
+__all__ = ["Source", "Table", "count_rows", "holds_arrays", "read_table", "unpack_dataset"]
+
+
+_HELD = ("tensors", "arrays")  # attributes of objects that hold arrays
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -225,6 +228,20 @@ def _by_columns(field: Field, wanted: tuple[str, ...] | None) -> Field:
 # ---- objects
 
 
+def holds_arrays(dataset: Any) -> bool:
+    """Whether :func:`unpack_dataset` is to look at it, and it makes no samples one by one."""
+    if isinstance(dataset, list) and dataset and isinstance(dataset[0], (tuple, Mapping)):
+        return False  # a list of samples
+    if isinstance(dataset, (tuple, Mapping)) or is_arraylike(dataset):
+        return True
+    if dataset is None or isinstance(dataset, (str, bytes, os.PathLike)):
+        return True  # which unpack_dataset refuses in words of its own
+    if any(isinstance(getattr(dataset, name, None), (tuple, list)) for name in _HELD):
+        return True
+    is_subset = hasattr(dataset, "dataset") and hasattr(dataset, "indices")
+    return is_subset and holds_arrays(dataset.dataset)
+
+
 def unpack_dataset(dataset: Any, label: str) -> Source:
     """The arrays in a dataset.
 
@@ -237,7 +254,7 @@ def unpack_dataset(dataset: Any, label: str) -> Source:
     Raises
     ------
     ConfigError
-        If its samples are made one by one in Python.
+        If it holds none.
     """
     if isinstance(dataset, tuple):
         return _unpack_tuple(dataset, label)
@@ -248,7 +265,7 @@ def unpack_dataset(dataset: Any, label: str) -> Source:
         )
     if isinstance(dataset, Mapping) or is_arraylike(dataset):
         return Source(dataset)
-    for attribute in ("tensors", "arrays"):
+    for attribute in _HELD:
         held = getattr(dataset, attribute, None)
         if isinstance(held, (tuple, list)):
             return _unpack_tuple(tuple(held), f"{label}.{attribute}")
@@ -257,15 +274,11 @@ def unpack_dataset(dataset: Any, label: str) -> Source:
         rows = read_raw(dataset.indices, f"{label}.indices").astype(np.int64)
         rows = rows if inner.rows is None else inner.rows[rows]
         return Source(inner.X, inner.y, inner.weight, rows)
-    if hasattr(dataset, "dataset") and hasattr(dataset, "batch_size"):
+    if hasattr(dataset, "__iter__"):
         raise ConfigError(
-            f"{label}: a {type(dataset).__name__} makes batches in Python, which hotloop does "
-            "itself; give its .dataset and batch_size=..."
-        )
-    if hasattr(dataset, "__getitem__") or hasattr(dataset, "__iter__"):
-        raise ConfigError(
-            f"{label}: streaming datasets, whose samples are made one by one in Python, are not "
-            f"built yet, got {type(dataset).__name__}; DataModule.from_arrays(X, y) takes arrays"
+            f"{label}: must have a length and [i], got the iterable {type(dataset).__name__}; "
+            "DataModule.from_generator(make, n) takes a function that returns one, list(...) one "
+            "that fits memory"
         )
     raise ConfigError(
         f"{label}: must be (X, y), an array, or an object with .tensors or .arrays, got "

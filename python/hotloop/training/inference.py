@@ -23,7 +23,7 @@ from hotloop.base.structure import flatten, unflatten
 from hotloop.data.module import DataModule
 from hotloop.data.padding import inside_of
 from hotloop.data.shorthand import as_datamodule
-from hotloop.data.split import padding_of
+from hotloop.data.split import Split, padding_of
 from hotloop.data.targets import Targets, check_no_names, name_of_target
 from hotloop.errors import ConfigError, DataError, ModelWarning, ShapeError, TraceError
 from hotloop.graph.outputs import as_outputs
@@ -423,6 +423,9 @@ def predict(
         split = data.split("test") or data.split("val")
         if split is None:
             raise ConfigError("predict: the DataModule has neither a test nor a validation split")
+        if split.is_streamed:
+            options = {"proba": proba, "labels": labels, "outputs": outputs, "loss": loss}
+            return _predict_streamed(model, split, data.num_workers, batch_size, options)
         known = fitted_of(model)
         if known is not None:
             known.check_encoding("predict", data.encoding)
@@ -442,6 +445,19 @@ def predict(
     if inputs.lengths is not None and outputs is None:
         result = _cut_padding(result, fitted_of(model), inputs.lengths, is_label=labels)
     return inputs.give(result)
+
+
+def _predict_streamed(
+    model: Any, split: Split, workers: int, batch_size: int | None, options: dict[str, Any]
+) -> Any:
+    """``predict`` of rows that are made in blocks, which need not fit into memory at once."""
+    size = _DEFAULT_BATCH if batch_size is None else whole(1)("batch_size", batch_size)
+    parts: list[list[Array]] = []
+    spec: Any = None
+    for block in split.blocks(size, workers):
+        leaves, spec = flatten(predict(model, block["x"], size, **options))
+        parts.append(leaves)
+    return unflatten([np.concatenate(leaves) for leaves in zip(*parts, strict=True)], spec)
 
 
 def _run(what: str, model: Any, inputs: Inputs, size: int | None, path: str | None) -> Any:

@@ -163,6 +163,13 @@ class TrainingConfig:
         None are none.
     label_smoothing : float
         For cross-entropy, in [0, 1).
+    mixup : float
+        Each training batch is mixed with itself in reverse order, inputs and losses, by a share
+        drawn for the step from Beta(mixup, mixup): 0.2 is usual (Zhang et al. 2018). Training loss
+        is that of mixed rows; validation mixes nothing.
+    cutmix : float
+        The same for a box of images ``(batch, channels, height, width)``, of an area drawn from
+        Beta(cutmix, cutmix): 1.0 is usual (Yun et al. 2019). With both, each step takes either.
     class_weight : "balanced", sequence or dict, optional
         A weight per class, or a dict from class to weight.
     accelerator : {"auto", "cpu", "gpu"}
@@ -308,6 +315,8 @@ class TrainingConfig:
     label_smoothing: float = setting(
         0.0, number(at_least=0.0, below=1.0, fix="a usual value is 0.1")
     )
+    mixup: float = setting(0.0, number(at_least=0.0, fix="a usual value is 0.2"))
+    cutmix: float = setting(0.0, number(at_least=0.0, fix="a usual value is 1.0"))
     class_weight: str | tuple[float, ...] | dict[Any, float] | None = setting(
         None, schema.class_weight
     )

@@ -94,6 +94,8 @@ class TrainingOptions(TrainerOptions, total=False):
     loss: Any
     metrics: Any
     label_smoothing: float
+    mixup: float
+    cutmix: float
     class_weight: str | Sequence[float] | Mapping[Any, float] | Sequence[tuple[Any, float]] | None
     seed: int | None
     param_groups: Sequence[ParamGroup | Mapping[str, Any]] | None

@@ -128,7 +128,7 @@ class _Probe(NamedTuple):
         # A named precision's float32 run is scaled as well: the scale is a power of two.
         precision = _MIXED.get(dtype, "auto") if config.precision == "auto" else config.precision
         shuffled = config.overfit_batches is None
-        ring = scratch.ring(0, self.rows)
+        ring = scratch.ring(0, self.rows, **self.data.loading("train"))
         whole = self.data.split("train")
         assert whole is not None  # the probe's split is a part of it
         group = Group(self.rows, 1, whole.parts.index(self.split))

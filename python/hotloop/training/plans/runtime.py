@@ -537,7 +537,9 @@ class Runtime:
         self._runners.append(made)
         return made
 
-    def ring(self, workers: int, rows: int, k: int = 1) -> dict[str, int]:
+    def ring(
+        self, workers: int, rows: int, k: int = 1, *, is_streamed: bool = False, ahead: int = 2
+    ) -> dict[str, int]:
         """Slots and loader threads of a feed.
 
         Feeding overlaps with the work. Of resident data only row numbers are sent, for many steps
@@ -551,7 +553,15 @@ class Runtime:
             Of a batch.
         k : int
             Batches of a step.
+        is_streamed : bool
+            Whether threads make the rows.
+        ahead : int
+            Batches of such rows that are ready before they are needed.
         """
+        if is_streamed:
+            threads = min(workers, _MAX_LOADERS)
+            slots = threads + ahead if threads else (2 if self.has_own_memory else 1)
+            return {"n_slots": slots, "n_threads": threads}
         if not self.has_own_memory:
             return {"n_slots": 1, "n_threads": 0}
         if self.is_fed:
@@ -566,7 +576,10 @@ class Runtime:
         """The split's arrays, or copies of them on the device, to a plan, and the order of rows."""
         for i, field in enumerate(split.fields):
             array, _ = field.source
-            plan.dataset(i, array if self.is_fed else self._resident(array))
+            if field.stream is not None:
+                plan.dataset(i, field.stream.source, field.stream.number)
+            else:
+                plan.dataset(i, array if self.is_fed else self._resident(array))
         if feed is not None:
             plan.feed(feed)
 
@@ -606,7 +619,8 @@ def gather_batch(
 
 def _gather_field(trace: Trace, field: Field, index: Tensor) -> Tensor:
     array, window = field.source
-    dataset = trace.graph.dataset(field.name, str(array.dtype), array.shape)
+    is_streamed = field.stream is not None
+    dataset = trace.graph.dataset(field.name, str(array.dtype), array.shape, is_streamed)
     (value,) = trace.graph.add(
         "batch_gather", [dataset, index.id_in(trace)], dtype=field.gathered_dtype, window=window
     )

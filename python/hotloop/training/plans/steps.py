@@ -21,6 +21,7 @@ from hotloop.graph.symbolic import Tensor
 from hotloop.training.plans.batch import call_step
 from hotloop.training.plans.fitted import Fitted
 from hotloop.training.plans.methods import check_methods, check_sequences
+from hotloop.training.plans.mixing import check_mixing, mix_batch, mix_losses
 from hotloop.training.plans.precision import wants_scale
 from hotloop.training.plans.runtime import (
     Runtime,
@@ -156,6 +157,11 @@ class Steps:
         if self._padding is not None and self._user_step is None:
             check_sequences(runtime.model, self._padding[0])
         self._ignores_lengths = False  # a forward that counts padding as it does rows
+        check_mixing(
+            config,
+            is_own_step=self._user_step is not None,
+            has_lengths=self._padding is not None,
+        )
         self.tasks = make_tasks(config, data, is_own_step=self._user_step is not None)
         for field, given in (
             ("loss", config.loss != "auto"),
@@ -212,9 +218,12 @@ class Steps:
         trace.note_batch(fields.values())
         return nest_fields(fields)
 
-    def _make(self, batch: dict[str, Any]) -> Made:
+    def _make(self, batch: dict[str, Any], *, training: bool = False) -> Made:
         """The losses of a batch, by training_step or from forward's output."""
         batch = self.target_scale.scale(batch)
+        mixed = None
+        if training:
+            batch, mixed = mix_batch(batch, self.config)
         if self._user_step is not None:
             return self._make_own(self._user_step, batch)
         self._check_rows_of_values()
@@ -226,6 +235,9 @@ class Steps:
             self.doubt = self._find_doubt(output)
             self._check_scaled(output)
         made = self.loss(output, batch.get("y"), batch.get("weight"))
+        if mixed is not None:
+            other = self.loss(output, mixed.batch.get("y"), mixed.batch.get("weight"))
+            made = mix_losses(made, other, mixed.own)
         losses = dict(made) if isinstance(made, Mapping) else {"loss": made}
         for name, loss in losses.items():
             check_scalar(loss, f"loss {name!r}" if len(losses) > 1 else "loss")
@@ -337,7 +349,7 @@ class Steps:
             said = _told(batch) if self._padding is not None else []
             told = [tensor.id_in(trace) for tensor in said]
             weights = [batch["weight"].id_in(trace)] if "weight" in batch else []
-            made = self._make(batch)
+            made = self._make(batch, training=True)
             self.output_shapes = self.output_shapes or trace.output_shapes
             self._add_losses(trace, self.train_sums, made, rows)
             terms = {
@@ -496,7 +508,9 @@ class Steps:
         assert split is not None  # callers have checked
         made: EvalPlans = []
         self._eval_groups[name] = groups
-        ring = self.runtime.ring(self.data.num_workers, groups[0].rows if groups else 1)
+        ring = self.runtime.ring(
+            self.data.num_workers, groups[0].rows if groups else 1, **self.data.loading(name)
+        )
         feeds = self.data.feeds(name, groups, training=False, **ring)
         for (size, count, number), feed in zip(groups, feeds):
             part = split.parts[number]

@@ -57,6 +57,8 @@ class TrainResult:
         Wall time of the call.
     timings : dict of str to float
         Seconds spent in "plan", "train", "validate" and "other".
+    data_wait : float
+        Seconds of training in which the step waited for its batch.
     samples_per_second : float
         Training samples by the seconds spent in training.
     peak_bytes : int
@@ -97,6 +99,7 @@ class TrainResult:
         self.schedule_by: str = facts["schedule_by"]
         self.seconds: float = facts["seconds"]
         self.timings: dict[str, float] = facts["timings"]
+        self.data_wait: float = facts["data_wait"]
         self.samples_per_second: float = facts["samples_per_second"]
         self.peak_bytes: int = facts["peak_bytes"]
         self.predicted_peak_bytes: int = facts["predicted_peak_bytes"]

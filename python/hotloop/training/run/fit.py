@@ -6,10 +6,16 @@ import sys
 import time
 from typing import Any
 
-from hotloop.base.messages import format_seconds, show, warn
+from hotloop.base.messages import counted, format_seconds, show, warn
 from hotloop.base.rules import items
 from hotloop.data.shorthand import as_datamodule
-from hotloop.errors import ConfigError, NotFiniteError, NotFiniteWarning, TrainingInterrupted
+from hotloop.errors import (
+    ConfigError,
+    DataWarning,
+    NotFiniteError,
+    NotFiniteWarning,
+    TrainingInterrupted,
+)
 from hotloop.nn.module import Module
 from hotloop.nn.parameter import hold, release
 from hotloop.training.config import TrainingConfig
@@ -23,6 +29,9 @@ from hotloop.training.run.planner import Planner
 from hotloop.training.run.signals import Interrupts
 from hotloop.training.run.watch import Stopped, Watch
 from hotloop.training.scoring.losses import loss_modules
+
+_MUCH_WAITING = 0.1  # share of training's time
+_LONG_WAIT = 1.0  # seconds
 
 __all__ = ["train"]
 
@@ -136,6 +145,13 @@ def train(
             "not finite in the validation rows",
             NotFiniteWarning,
         )
+    for name, bad in data.bad_samples.items():
+        first = next(iter(bad.values()))
+        warn(
+            f"train: {counted(len(bad), 'bad sample')} of {name} left out or replaced, the first: "
+            f"{first}",
+            DataWarning,
+        )
     return _finish(result, config, by_signal=interrupts.count > 0)
 
 
@@ -190,7 +206,14 @@ def _last_words(result: TrainResult, config: TrainingConfig) -> str:
         weights = "the last finite weights"
     elif not result.steps and (skipped or result.stop_reason == "interrupted"):
         weights = "the weights that it had"
-    return f"{how} after {format_seconds(result.seconds)}; the model has {weights}"
+    words = f"{how} after {format_seconds(result.seconds)}; the model has {weights}"
+    share = result.data_wait / max(result.timings["train"], 1e-9)
+    if share >= _MUCH_WAITING and result.data_wait >= _LONG_WAIT:
+        words += (
+            f"; training waited {share:.0%} of its time for data: more num_workers, or samples "
+            "that are made ahead and kept, would make it faster"
+        )
+    return words
 
 
 def _is_interactive() -> bool:

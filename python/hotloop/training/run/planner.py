@@ -176,6 +176,11 @@ class Planner:
         return predicted
 
     @property
+    def data_wait(self) -> float:
+        """Seconds for which training waited for its batches so far."""
+        return sum(feed.waited for feed in self._feeds)
+
+    @property
     def _is_shuffled(self) -> bool:
         """Whether epochs differ: to overfit, the same few batches are in each."""
         return self.config.overfit_batches is None
@@ -312,7 +317,8 @@ class Planner:
         return groups
 
     def _ring(self, groups: list[Group]) -> dict[str, int]:
-        return self.runtime.ring(self.data.num_workers, groups[0].rows, self._k)
+        loading = self.data.loading("train")
+        return self.runtime.ring(self.data.num_workers, groups[0].rows, self._k, **loading)
 
     # ---- tracing and planning
 

@@ -1,0 +1,133 @@
+"""A function over many items at once, with progress: what is done once before training."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import multiprocessing
+import sys
+from collections.abc import Callable, Iterable, Sized
+from typing import Any, TypeVar
+
+from hotloop.base.messages import is_notebook
+from hotloop.base.rules import flag, optional, show, whole
+from hotloop.errors import ConfigError, DataError
+
+__all__ = ["parallel_map"]
+
+Item = TypeVar("Item")
+Made = TypeVar("Made")
+
+_AHEAD = 4  # items under way for each worker
+
+
+def parallel_map(
+    fn: Callable[[Item], Made],
+    items: Iterable[Item],
+    workers: int | None = None,
+    *,
+    processes: bool = False,
+    progress: bool | str = "auto",
+) -> list[Made]:
+    """``[fn(item) for item in items]`` by several workers, in order.
+
+    Parameters
+    ----------
+    fn : callable
+    items : iterable
+        Gone through once, a few items ahead of the workers.
+    workers : int, optional
+        By default one less than there are processors, at least 1.
+    processes : bool
+        Threads by default, which is enough for NumPy, Pillow and files: they let other threads run
+        meanwhile. For functions that compute in Python other processes; fn, items and results must
+        be picklable then, and fn a function of a module.
+    progress : bool or "auto"
+        Whether a bar is shown; "auto": where there is a terminal or a notebook.
+
+    Returns
+    -------
+    list
+        A result for each item.
+
+    Raises
+    ------
+    DataError
+        When fn raises: names the first item, in order, for which it did, with the exception as its
+        cause. What has not begun is left out.
+    ConfigError
+        For an option out of its range.
+
+    Examples
+    --------
+    >>> hl.parallel_map(len, ["a", "bb", "ccc"], workers=2)
+    [1, 2, 3]
+    """
+    from hotloop import _core
+
+    if not callable(fn):
+        raise ConfigError(f"parallel_map: fn must be a function, got {show(fn)}")
+    count = optional(whole(1))("workers", workers)
+    n = max(1, int(_core.cpu_info()["threads"]) - 1) if count is None else int(count)
+    total = len(items) if isinstance(items, Sized) else None
+    bar = _make_bar(progress, total)
+    pool: concurrent.futures.Executor
+    if flag("processes", processes):
+        context = multiprocessing.get_context("spawn")
+        pool = concurrent.futures.ProcessPoolExecutor(n, context)
+    else:
+        pool = concurrent.futures.ThreadPoolExecutor(n)
+    try:
+        return _run(pool, fn, items, n, bar)
+    finally:
+        pool.shutdown(cancel_futures=True)
+        if bar is not None:
+            bar.close()
+
+
+def _run(
+    pool: concurrent.futures.Executor,
+    fn: Callable[[Item], Made],
+    items: Iterable[Item],
+    n: int,
+    bar: Any,
+) -> list[Made]:
+    made: list[Made] = []
+    under_way: list[tuple[Item, concurrent.futures.Future[Made]]] = []
+    left = iter(items)
+    is_over = False
+    while under_way or not is_over:
+        while not is_over and len(under_way) < _AHEAD * n:
+            try:
+                item = next(left)
+            except StopIteration:
+                is_over = True
+                break
+            under_way.append((item, pool.submit(fn, item)))
+        if not under_way:
+            break
+        item, future = under_way.pop(0)
+        try:
+            made.append(future.result())
+        except concurrent.futures.BrokenExecutor as error:
+            raise DataError(
+                f"parallel_map: a worker process died at item {len(made)} or near it, got {error}"
+            ) from error
+        except Exception as error:
+            raise DataError(
+                f"parallel_map: item {len(made)}, {show(item)}: raised {type(error).__name__}: "
+                f"{error}"
+            ) from error
+        if bar is not None:
+            bar.update()
+    return made
+
+
+def _make_bar(progress: bool | str, total: int | None) -> Any:
+    is_shown = is_notebook() or sys.stderr.isatty()
+    if progress != "auto":
+        is_shown = flag("progress", progress)
+    if not is_shown:
+        return None
+    from tqdm import tqdm
+
+    return tqdm(total=total, mininterval=0.5)

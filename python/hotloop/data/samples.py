@@ -1,0 +1,573 @@
+"""Samples that Python makes: datasets with ``[i]``, as batches of arrays.
+
+A sample is what PyTorch's datasets give: ``(x, y)``, ``(x, y, weight)``, x alone, or a dict. The
+first one decides which fields there are, with their dtypes and shapes; every later one must have
+the same. They are made when a batch needs them, by the threads of a feed, so this code may run on
+several threads at once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from hotloop.base.rules import show
+from hotloop.data.arrays import graph_dtype, read_raw
+from hotloop.data.split import Field
+from hotloop.data.streams import make_streams
+from hotloop.data.tables import Table
+from hotloop.data.targets import Targets
+from hotloop.errors import ConfigError, DataError
+
+__all__ = ["BadSamples", "SampleOptions", "Samples", "read_samples"]
+
+Array = npt.NDArray[Any]
+Rows = npt.NDArray[np.int64]
+
+_TARGETS = ("y", "label", "labels", "target", "targets")  # keys of a dict that are no inputs
+_REPLACEMENTS = 100  # samples after a bad one that are tried in its place
+_MOST_NAMED = 3
+
+
+class SampleOptions(NamedTuple):
+    """How samples become batches.
+
+    Attributes
+    ----------
+    collate : callable or None
+        Makes a batch of a list of samples; None: they are stacked.
+    target : str, sequence of str or None
+        Keys of a dict that are targets; None: the one with a usual name.
+    classes : list or None
+        Names of the class ids of targets that are names.
+    on_bad : {"raise", "skip", "replace"}
+        What happens with a sample that cannot be made.
+    cap : float
+        Share of the samples that may be bad.
+    allow_nonfinite : bool
+    processes : bool
+        Whether other processes make them.
+    """
+
+    collate: Callable[[list[Any]], Any] | None = None
+    target: str | Sequence[str] | None = None
+    classes: list[Any] | None = None
+    on_bad: str = "raise"
+    cap: float = 0.001
+    allow_nonfinite: bool = False
+    processes: bool = False
+
+
+class BadSamples:
+    """The samples of a split that could not be made, and why; safe to use from several threads.
+
+    Parameters
+    ----------
+    label : str
+        Of the dataset.
+    n : int
+        Its samples.
+    cap : float
+        Share of them that may be bad.
+    """
+
+    def __init__(self, label: str, n: int, cap: float) -> None:
+        self._label = label
+        self._most = max(1, int(n * cap))
+        self._n = n
+        self._found: dict[int, str] = {}
+        self._lock = threading.Lock()
+
+    def add(self, index: int, why: str) -> None:
+        """Notes one.
+
+        Raises
+        ------
+        DataError
+            If there are more than may be.
+        """
+        with self._lock:
+            self._found.setdefault(index, why)
+            found = dict(self._found)
+        if len(found) > self._most:
+            first = list(found.values())[:_MOST_NAMED]
+            raise DataError(
+                f"{self._label}: at most {self._most} of {self._n} samples may be bad, got "
+                f"{len(found)}: {'; '.join(first)}; mend them, or raise max_bad_share"
+            )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= state | {"_lock": threading.Lock()}
+
+    @property
+    def found(self) -> dict[int, str]:
+        """Why, by index."""
+        with self._lock:
+            return dict(self._found)
+
+
+# ---- the structure of a sample
+
+
+def _leaves_of(sample: Any, target: Any, label: str) -> dict[str, Any]:
+    """A sample's or a batch's parts by field name.
+
+    Raises
+    ------
+    DataError
+    """
+    if isinstance(sample, Mapping):
+        x, y, weight = _parts_of_dict(sample, target, label)
+    elif isinstance(sample, (tuple, list)) and target is None:
+        if not 1 <= len(sample) <= 3:
+            raise DataError(
+                f"{label}: a sample must be x, (x, y), (x, y, weight) or a dict, got "
+                f"{len(sample)} parts; several inputs are a tuple of their own, ((x1, x2), y)"
+            )
+        x, y, weight = (*sample, None, None)[:3]
+    else:
+        if target is not None:
+            raise ConfigError(
+                f"target: names keys of samples that are dicts, got {type(sample).__name__} as "
+                f"{label}"
+            )
+        x, y, weight = sample, None, None
+    found: dict[str, Any] = {}
+    for head, part in (("x", x), ("y", y)):
+        if part is not None:
+            found |= _named_leaves(head, part, label)
+    if not found:
+        raise DataError(f"{label}: a sample must have an x, got {show(sample)}")
+    if weight is not None:
+        found["weight"] = weight
+    return found
+
+
+def _parts_of_dict(sample: Mapping[Any, Any], target: Any, label: str) -> tuple[Any, Any, Any]:
+    for key in sample:
+        if not isinstance(key, str) or not key or key.isdigit():
+            raise DataError(f"{label}: keys must be names, got {key!r}")
+    if "x" in sample and target is None:
+        if extra := set(sample) - {"x", "y", "weight"}:
+            raise DataError(
+                f"{label}: a dict with 'x' has 'y' and 'weight' beside it, got {sorted(extra)[0]!r}"
+            )
+        return sample["x"], sample.get("y"), sample.get("weight")
+    names = [target] if isinstance(target, str) else list(target or ())
+    if missing := [name for name in names if name not in sample]:
+        raise DataError(
+            f"{label}: must have the target {missing[0]!r}, got the keys "
+            f"{', '.join(map(repr, sample))}"
+        )
+    usual = [name for name in _TARGETS if name in sample]
+    names = names or usual[:1]
+    if target is None and len(usual) > 1:
+        raise DataError(
+            f"{label}: which keys are targets must be said, got {', '.join(map(repr, usual))}; "
+            f"write target={usual[0]!r}"
+        )
+    x = {key: value for key, value in sample.items() if key not in names}
+    y = {name: sample[name] for name in names}
+    return x, (next(iter(y.values())) if len(y) == 1 else y or None), None
+
+
+def _named_leaves(head: str, part: Any, label: str) -> dict[str, Any]:
+    if isinstance(part, Mapping):
+        return {f"{head}.{key}": value for key, value in part.items()}
+    if isinstance(part, tuple):
+        return {f"{head}.{i}": value for i, value in enumerate(part)}
+    return {head: part}
+
+
+# ---- arrays
+
+
+def _to_leaf(value: Any, what: str) -> Array:
+    """A part of a sample as an array of a dtype that batches have."""
+    if value is None:
+        raise DataError(f"{what}: must be numbers, got None")
+    if isinstance(value, (bool, int, float)):
+        return np.asarray(value, {bool: "bool", int: "int64", float: "float32"}[type(value)])
+    array = read_raw(value, what)
+    if array.dtype.name == "bfloat16":
+        array = array.astype(np.float32)
+    if array.dtype.kind not in "biuf" or array.dtype.name == "uint64":
+        fix = ""
+        if hasattr(value, "getbands"):
+            fix = "; a PIL image becomes an array by np.asarray(image) or ToTensor()"
+        raise DataError(
+            f"{what}: must be numbers, got {type(value).__name__} of dtype {array.dtype}{fix}"
+        )
+    if array.dtype.kind == "f":
+        return array.astype(np.float32, copy=False)
+    if array.dtype.name in ("bool", "uint8"):
+        return array
+    return array.astype(np.int64, copy=False)
+
+
+class Samples:
+    """Batches of a dataset's samples.
+
+    Parameters
+    ----------
+    dataset : object
+        With ``len`` and ``[i]``.
+    label : str
+        For messages: "train_dataset".
+    options : SampleOptions
+    like : Samples, optional
+        Of training, whose fields these must have.
+
+    Attributes
+    ----------
+    types : dict of str to (str, tuple of int)
+        dtype and shape of a sample in each field.
+    bad : BadSamples
+
+    Raises
+    ------
+    ConfigError, DataError
+    """
+
+    def __init__(
+        self, dataset: Any, label: str, options: SampleOptions, like: Samples | None = None
+    ) -> None:
+        self._dataset, self._label, self._options = dataset, label, options
+        self._ids: dict[Any, int] = {name: i for i, name in enumerate(options.classes or ())}
+        self._epoch = -1
+        self.types: dict[str, tuple[str, tuple[int, ...]]] = {}
+        self._lock = threading.Lock()
+        self.bad = BadSamples(label, len(dataset), options.cap)
+        if not len(dataset):
+            raise DataError(f"{label}: has no samples")
+        first = self._first_batch()
+        self.types = {name: (array.dtype.name, array.shape[1:]) for name, array in first.items()}
+        self.weighs = options.on_bad == "skip" and "weight" not in self.types
+        if like is not None:
+            self._match(like)
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= state | {"_lock": threading.Lock()}
+
+    def note(self) -> dict[int, str]:
+        """The bad samples that this copy has found, for the one that counts them."""
+        return self.bad.found
+
+    def take(self, note: dict[int, str] | None) -> None:
+        """Takes the bad samples that another copy has found.
+
+        Raises
+        ------
+        DataError
+            If there are more than may be.
+        """
+        for index, why in (note or {}).items():
+            self.bad.add(index, why)
+
+    @property
+    def classes(self) -> list[Any] | None:
+        """Names of the class ids."""
+        return self._options.classes
+
+    def _first_batch(self) -> dict[str, Array]:
+        """Of the first sample that can be made."""
+        on_bad = self._options.on_bad
+        for index in range(len(self._dataset) if on_bad != "raise" else 1):
+            try:
+                return self._batch([index], [self._fetch(index)])
+            except DataError as error:
+                if on_bad == "raise":
+                    raise
+                self.bad.add(index, str(error))
+        raise DataError(f"{self._label}: no sample can be made")
+
+    def _match(self, like: Samples) -> None:
+        for name, wanted in like.types.items():
+            if name == "weight":
+                continue
+            if self.types.get(name) != wanted:
+                got = self.types.get(name)
+                raise DataError(
+                    f"{self._label}: must have the field {name} of {_describe(wanted)} as in "
+                    f"training, got {_describe(got) if got else 'none'}"
+                )
+
+    # ---- one sample
+
+    def _fetch(self, index: int) -> Any:
+        """The sample as the dataset gives it.
+
+        Raises
+        ------
+        DataError
+            With its index, whatever the dataset raises.
+        """
+        what = f"{self._label}[{index}]"
+        try:
+            sample = self._dataset[index]
+        except Exception as error:
+            raise DataError(f"{what}: raised {type(error).__name__}: {error}") from error
+        if sample is None:
+            raise DataError(f"{what}: must be a sample, got None")
+        return sample
+
+    def _leaves(self, index: int, sample: Any) -> dict[str, Array]:
+        what = f"{self._label}[{index}]"
+        found = {}
+        for name, value in _leaves_of(sample, self._options.target, what).items():
+            own = f"{what}: {name}"
+            if isinstance(value, str) and name.split(".")[0] == "y":
+                value = self._id_of(value, own)
+            found[name] = _to_leaf(value, own)
+        return found
+
+    def _id_of(self, name: str, what: str) -> int:
+        if not self._ids:
+            raise DataError(
+                f"{what}: is a name, got {name!r}, and which class ids the names have must be said;"
+                " write classes=[...] with all names in order"
+            )
+        if name not in self._ids:
+            raise DataError(
+                f"{what}: must be one of classes, {show(list(self._ids))}, got {name!r}"
+            )
+        return self._ids[name]
+
+    # ---- a batch
+
+    def _batch(self, indices: Sequence[int], samples: list[Any]) -> dict[str, Array]:
+        """Checked fields of these samples."""
+        if self._options.collate is None:
+            leaves = [self._leaves(i, sample) for i, sample in zip(indices, samples)]
+            for i, found in zip(indices, leaves):
+                if extra := [name for name in found if name not in leaves[0]]:
+                    raise DataError(
+                        f"{self._label}[{i}]: must have the fields of others, "
+                        f"{', '.join(leaves[0])}, got {extra[0]} besides"
+                    )
+            return {name: self._stack(indices, leaves, name) for name in leaves[0]}
+        try:
+            made = self._options.collate(samples)
+        except Exception as error:
+            raise DataError(
+                f"collate_fn: raised {type(error).__name__} for {self._label}"
+                f"{list(indices)}: {error}"
+            ) from error
+        fields = {
+            name: _to_leaf(value, f"collate_fn: {name}")
+            for name, value in _leaves_of(made, self._options.target, "collate_fn").items()
+        }
+        for name, array in fields.items():
+            if array.shape[:1] != (len(samples),):
+                raise DataError(
+                    f"collate_fn: {name} must have one row for each of {len(samples)} samples, got "
+                    f"shape {array.shape}"
+                )
+        return fields
+
+    def _stack(self, indices: Sequence[int], leaves: list[dict[str, Array]], name: str) -> Array:
+        parts = []
+        wanted = self.types.get(name)
+        for index, found in zip(indices, leaves):
+            if name not in found:
+                raise DataError(f"{self._label}[{index}]: must have {name} as others, got none")
+            array = found[name]
+            shape = wanted[1] if wanted is not None else leaves[0][name].shape
+            if array.shape != shape:
+                raise DataError(
+                    f"{self._label}[{index}]: {name} must have shape {shape} as "
+                    f"{self._label}[0], got {array.shape}; give samples one shape, or a "
+                    "collate_fn that pads; DataModule.from_sequences takes sequences of several "
+                    "lengths"
+                )
+            parts.append(array)
+        return np.stack(parts)
+
+    def _check(self, indices: Sequence[int], fields: dict[str, Array]) -> list[Array]:
+        """The fields in order, each in its dtype and shape.
+
+        Raises
+        ------
+        DataError
+        """
+        made = []
+        for name, (dtype, shape) in self.types.items():
+            if name not in fields:
+                raise DataError(
+                    f"{self._label}[{indices[0]}]: must have {name} as others, got none"
+                )
+            array = fields[name]
+            if array.shape[1:] != shape:
+                raise DataError(
+                    f"{self._label}[{indices[0]}]: {name} must have shape {shape} as the first "
+                    f"batch, got {array.shape[1:]}"
+                )
+            if array.dtype.kind == "f" and dtype != "float32":
+                raise DataError(
+                    f"{self._label}[{indices[0]}]: {name} must be {dtype} as others, got float32"
+                )
+            if name == "weight":
+                self._check_weights(indices, array)
+            elif array.dtype.kind == "f" and not self._options.allow_nonfinite:
+                self._check_finite(indices, name, array)
+            made.append(np.ascontiguousarray(array, dtype))
+        if extra := [name for name in fields if name not in self.types]:
+            raise DataError(
+                f"{self._label}[{indices[0]}]: must have the fields of others, "
+                f"{', '.join(self.types)}, got {extra[0]} besides"
+            )
+        return made
+
+    def _check_finite(self, indices: Sequence[int], name: str, array: Array) -> None:
+        if np.isfinite(array).all():
+            return
+        bad = ~np.isfinite(array.reshape(len(array), -1)).all(axis=1)
+        index = indices[int(np.argmax(bad))]
+        raise DataError(
+            f"{self._label}[{index}]: {name} must be finite, got "
+            f"{array[np.argmax(bad)][~np.isfinite(array[np.argmax(bad)])].flat[0]}; mend the "
+            "sample, or write allow_nonfinite=True"
+        )
+
+    def _check_weights(self, indices: Sequence[int], array: Array) -> None:
+        bad = ~((array >= 0) & np.isfinite(array))
+        if array.shape != (len(indices),) or bad.any():
+            i = int(np.argmax(bad)) if array.shape == (len(indices),) else 0
+            raise DataError(
+                f"{self._label}[{indices[i]}]: a weight must be a number of at least 0, got "
+                f"{array[i]}"
+            )
+
+    def read(self, rows: Rows, epoch: int, is_training: bool) -> list[Array]:
+        """The fields of these samples, in the order of ``types``; then weights, where bad samples
+        are skipped: 0 for these.
+        """
+        self._enter_epoch(epoch, is_training)
+        indices = [int(row) for row in rows]
+        if self._options.on_bad == "raise":
+            fetch = getattr(self._dataset, "__getitems__", None)
+            samples = self._fetch_all(indices) if fetch else [self._fetch(i) for i in indices]
+            return self._check(indices, self._batch(indices, samples))
+        used = [self._find_good(index) for index in indices]
+        found = [each for each in used if each is not None]
+        if not found:
+            raise DataError(f"{self._label}: all {len(indices)} samples of a batch are bad")
+        good = [each if each is not None else found[0] for each in used]
+        fields = self._check([i for i, _ in good], self._batch_of(good))
+        if self._options.on_bad == "skip":
+            weight = np.array([each is not None for each in used], np.float32)
+            if self.weighs:
+                fields.append(weight)
+            else:
+                at = list(self.types).index("weight")
+                fields[at] = fields[at] * weight
+        return fields
+
+    def _batch_of(self, good: list[tuple[int, Any]]) -> dict[str, Array]:
+        return self._batch([index for index, _ in good], [sample for _, sample in good])
+
+    def _fetch_all(self, indices: list[int]) -> list[Any]:
+        """By the dataset's own way to make several at once."""
+        try:
+            samples = list(self._dataset.__getitems__(indices))
+        except Exception as error:
+            raise DataError(
+                f"{self._label}.__getitems__({show(indices)}): raised {type(error).__name__}: "
+                f"{error}"
+            ) from error
+        if len(samples) != len(indices):
+            raise DataError(
+                f"{self._label}.__getitems__: must give {len(indices)} samples, got {len(samples)}"
+            )
+        return samples
+
+    def _find_good(self, index: int) -> tuple[int, Any] | None:
+        """The sample, or where it is bad and replaced the next good one."""
+        tries = _REPLACEMENTS if self._options.on_bad == "replace" else 1
+        for step in range(min(tries, len(self._dataset))):
+            at = (index + step) % len(self._dataset)
+            if at in self.bad.found:
+                continue
+            try:
+                sample = self._fetch(at)
+                self._check([at], self._batch([at], [sample]))
+            except DataError as error:
+                self.bad.add(at, str(error))
+            else:
+                return at, sample
+        return None
+
+    def _enter_epoch(self, epoch: int, is_training: bool) -> None:
+        """Tells a dataset that asks for it which epoch begins; what is not trained on is of the
+        first one.
+        """
+        set_epoch = getattr(self._dataset, "set_epoch", None)
+        if set_epoch is None:
+            return
+        epoch = epoch if is_training else 0
+        with self._lock:
+            if epoch != self._epoch:
+                self._epoch = epoch
+                set_epoch(epoch)
+
+
+def _describe(of: tuple[str, tuple[int, ...]]) -> str:
+    return f"{of[0]} {of[1]}"
+
+
+# ---- as a table
+
+
+def read_samples(samples: Samples, prefix: str = "", make: Any = None) -> Table:
+    """A table whose rows are made when a batch needs them.
+
+    Parameters
+    ----------
+    samples : Samples
+    prefix : str
+        Before the names in messages, ``"val "``.
+    make : callable, optional
+        Does what ``samples.read`` does, elsewhere.
+    """
+    types = dict(samples.types)
+    if samples.weighs:
+        types["weight"] = ("float32", ())
+    arrays = make_streams(len(samples), list(types.values()), make or samples.read)
+    fields, targets = [], {}
+    for (name, (dtype, shape)), array in zip(types.items(), arrays):
+        head, _, tail = name.partition(".")
+        label = f"{prefix}{'X' if head == 'x' else head}{f'[{tail!r}]' if tail else ''}"
+        graph = graph_dtype(np.dtype(dtype))
+        if head == "y":
+            targets[tail] = _target_of(array, dtype, shape, samples.classes)
+            graph = targets[tail].dtype
+        fields.append(Field(name, array, "float32" if head == "weight" else graph, label))
+    fields.sort(key=lambda field: ("x", "y", "weight").index(field.name.partition(".")[0]))
+    return Table(tuple(fields), targets, len(samples))
+
+
+def _target_of(
+    array: Array, dtype: str, shape: tuple[int, ...], classes: list[Any] | None
+) -> Targets:
+    """What targets of a dtype are, of which no more is known."""
+    if dtype == "float32":
+        return Targets(array, "float", "float32")
+    if dtype == "bool" and len(shape) == 1:
+        return Targets(array, "multilabel", "float32")
+    if dtype == "bool":
+        return Targets(array, "class", "int64", [False, True], 2)
+    n = None if classes is None else len(classes)
+    return Targets(array, "class", "int64", classes, n, has_ignored=len(shape) > 0)

@@ -1,0 +1,68 @@
+"""Samples made by threads on a GPU, real or emulated, held against arrays: see test_gpu.py."""
+
+import os
+import time
+from typing import Any
+
+import hotloop as hl
+import numpy as np
+import pytest
+from hotloop import nn
+from hotloop.errors import DataError
+from needs import NO_GPU
+from train.recipes import quiet
+from train.test_gpu import BATCH, EPOCHS, SGD
+
+pytestmark = pytest.mark.skipif(not os.environ.get("HOTLOOP_TEST_GPU"), reason=NO_GPU)
+
+
+class Slow:
+    """A table's rows, some of which take longer than a step."""
+
+    def __init__(self, n: int) -> None:
+        rng = np.random.default_rng(0)
+        self.X = rng.integers(0, 256, (n, 4), dtype=np.uint8)
+        self.y = (self.X.sum(1) > 500).astype(np.int64)
+        self.bad = -1
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    def __getitem__(self, i: int) -> Any:
+        if i % 31 == 0:
+            time.sleep(0.002)
+        if i == self.bad:
+            raise ValueError("broken")
+        return self.X[i], int(self.y[i])
+
+
+def trained(data: Any, **fields: Any) -> list[np.ndarray]:
+    hl.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    config = quiet(**({"max_epochs": EPOCHS, "accelerator": "gpu"} | SGD | fields))
+    result = hl.train(model, data, config)
+    return [*(p.numpy() for p in result.model.parameters()), np.array(result.history["val_loss"])]
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+@pytest.mark.parametrize("k", [1, 3])
+def test_same_bits_as_arrays(workers: int, k: int) -> None:
+    """Bytes travel as bytes whichever way, and steps wait for batches that are not made yet."""
+    slow = Slow(150)
+    data = hl.DataModule.from_datasets(slow, 40, batch_size=BATCH, num_workers=workers)
+    arrays = hl.DataModule.from_arrays(slow.X, slow.y, val=40, batch_size=BATCH, stratify=False)
+    got = trained(data, accumulate_grad_batches=k)
+    want = trained(arrays, accumulate_grad_batches=k, device_cache=False)
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_bad_sample_ends_training(workers: int) -> None:
+    slow = Slow(150)
+    slow.bad = 149
+    data = hl.DataModule(slow, batch_size=BATCH, num_workers=workers, shuffle=False)
+    with pytest.raises(DataError, match=r"train_dataset\[149\]: raised ValueError: broken"):
+        trained(data, monitor="loss")
+    slow.bad = -1
+    trained(hl.DataModule.from_datasets(slow, 40, batch_size=BATCH, num_workers=workers))
