@@ -562,6 +562,9 @@ def test_data_encoded_by_rows_of_its_own_is_refused() -> None:
 @pytest.mark.extra
 def test_splits_with_data_of_their_own() -> None:
     frame = make_pandas(COLUMNS)
+    new = frame[180:].assign(city="Rome")
+    with pytest.warns(hl.DataWarning, match=r"^val X: column 'city': training rows had no 'Rome'"):
+        hl.DataModule.from_pandas(frame[:180], "buys", val=new, missing="fill")
     options = {"missing": "fill", "groups": None}
     whole = hl.DataModule.from_pandas(frame[:180], "buys", val=frame[180:], **options)
     parts = hl.DataModule.from_pandas(
@@ -726,6 +729,7 @@ def parts_of(X):
 
 
 @pytest.mark.extra
+@pytest.mark.filterwarnings("ignore:.*training rows had no 'Rome':hotloop.DataWarning")
 @pytest.mark.parametrize("how", ["onehot", "ids", "target"])
 def test_each_fold_learns_of_its_own_training_rows(how) -> None:
     """A fold is what from_pandas makes with the fold's rows held out."""

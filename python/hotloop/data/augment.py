@@ -17,6 +17,7 @@ from typing import Any
 from hotloop.base import rules
 from hotloop.base.rules import reject
 from hotloop.base.scalars import plain
+from hotloop.data.augment_series import Jitter, Scaling, TimeMask
 from hotloop.errors import ConfigError
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "ColorJitter",
     "GaussianBlur",
     "GaussianNoise",
+    "Jitter",
     "RandAugment",
     "RandomAffine",
     "RandomCrop",
@@ -35,6 +37,8 @@ __all__ = [
     "RandomRotation",
     "RandomVerticalFlip",
     "Resize",
+    "Scaling",
+    "TimeMask",
     "TrivialAugmentWide",
     "pack_augment",
     "read_augment",
@@ -143,6 +147,7 @@ class Step:
         return f"{_name(self)}({self._shown})"
 
     def pack(self, height: int, width: int) -> Packed:
+        """As the core takes it."""
         """The step for outputs of this size."""
         raise NotImplementedError
 
@@ -170,6 +175,7 @@ class Resize(Step):
         self.interpolation = _interpolation("Resize: interpolation", interpolation)
 
     def pack(self, height: int, width: int) -> Packed:
+        """As the core takes it."""
         return "resize", 1.0, self._numbers
 
 
@@ -192,6 +198,7 @@ class CenterCrop(Step):
         self._numbers = _size("CenterCrop: size", size)
 
     def pack(self, height: int, width: int) -> Packed:
+        """As the core takes it."""
         return "center_crop", 1.0, self._numbers
 
 
@@ -234,6 +241,7 @@ class RandomCrop(Step):
         self.fill = _fill("RandomCrop: fill", fill)
 
     def pack(self, height: int, width: int) -> Packed:
+        """As the core takes it."""
         size = self._size or (height, width)
         return "random_crop", 1.0, (*size, *self._padding, float(self._pads), self._border)
 
@@ -272,6 +280,7 @@ class RandomResizedCrop(Step):
         self.interpolation = _interpolation("RandomResizedCrop: interpolation", interpolation)
 
     def pack(self, height: int, width: int) -> Packed:
+        """As the core takes it."""
         size = self._size or (height, width)
         return "random_resized_crop", 1.0, (*size, *self._scale, *self._ratio)
 
@@ -295,6 +304,7 @@ class RandomHorizontalFlip(Step):
         self._p = _share("RandomHorizontalFlip: p", p)
 
     def pack(self, height: int, width: int) -> Packed:
+        """As the core takes it."""
         return "random_horizontal_flip", self._p, ()
 
 
@@ -317,6 +327,7 @@ class RandomVerticalFlip(Step):
         self._p = _share("RandomVerticalFlip: p", p)
 
     def pack(self, height: int, width: int) -> Packed:
+        """As the core takes it."""
         return "random_vertical_flip", self._p, ()
 
 
@@ -365,6 +376,7 @@ class RandomAffine(Step):
         self.fill = _fill("RandomAffine: fill", fill)
 
     def pack(self, height: int, width: int) -> Packed:
+        """As the core takes it."""
         return "random_affine", 1.0, self._numbers
 
 
@@ -403,6 +415,7 @@ class RandomRotation(Step):
         self.fill = _fill("RandomRotation: fill", fill)
 
     def pack(self, height: int, width: int) -> Packed:
+        """As the core takes it."""
         return "random_affine", 1.0, self._numbers
 
 
@@ -437,6 +450,7 @@ class RandomPerspective(Step):
         self.fill = _fill("RandomPerspective: fill", fill)
 
     def pack(self, height: int, width: int) -> Packed:
+        """As the core takes it."""
         return "random_perspective", self._p, (self._distortion,)
 
 
@@ -475,6 +489,7 @@ class ColorJitter(Step):
         self._numbers = (*numbers, *_around("ColorJitter: hue", hue, 0, -0.5, 0.5))
 
     def pack(self, height: int, width: int) -> Packed:
+        """As the core takes it."""
         return "color_jitter", 1.0, self._numbers
 
 
@@ -497,6 +512,7 @@ class RandomGrayscale(Step):
         self._p = _share("RandomGrayscale: p", p)
 
     def pack(self, height: int, width: int) -> Packed:
+        """As the core takes it."""
         return "random_grayscale", self._p, ()
 
 
@@ -523,11 +539,11 @@ class GaussianBlur(Step):
         across, down = _size("GaussianBlur: kernel_size", kernel_size)
         if across % 2 == 0 or down % 2 == 0 or max(across, down) > 1023:
             reject("GaussianBlur: kernel_size", "must be odd and at most 1023", kernel_size)
-        if not isinstance(sigma, (list, tuple)):
-            sigma = (sigma, sigma)
-        self._numbers = (across, down, *_range("GaussianBlur: sigma", sigma, 1e-3, 1e3))
+        both = sigma if isinstance(sigma, (list, tuple)) else (sigma, sigma)
+        self._numbers = (across, down, *_range("GaussianBlur: sigma", both, 1e-3, 1e3))
 
     def pack(self, height: int, width: int) -> Packed:
+        """As the core takes it."""
         return "gaussian_blur", 1.0, self._numbers
 
 
@@ -553,6 +569,7 @@ class GaussianNoise(Step):
         )
 
     def pack(self, height: int, width: int) -> Packed:
+        """As the core takes it."""
         return "gaussian_noise", 1.0, self._numbers
 
 
@@ -595,6 +612,7 @@ class RandomErasing(Step):
         )
 
     def pack(self, height: int, width: int) -> Packed:
+        """As the core takes it."""
         return "random_erasing", self._p, self._numbers
 
 
@@ -618,6 +636,7 @@ class TrivialAugmentWide(Step):
         self._numbers = (rule("TrivialAugmentWide: num_magnitude_bins", num_magnitude_bins),)
 
     def pack(self, height: int, width: int) -> Packed:
+        """As the core takes it."""
         return "trivial_augment_wide", 1.0, self._numbers
 
 
@@ -649,6 +668,7 @@ class RandAugment(Step):
         )
 
     def pack(self, height: int, width: int) -> Packed:
+        """As the core takes it."""
         return "rand_augment", 1.0, self._numbers
 
 
@@ -659,6 +679,7 @@ class _Fit(Step):
         super().__init__("")
 
     def pack(self, height: int, width: int) -> Packed:
+        """As the core takes it."""
         return "fit", 1.0, ()
 
 

@@ -225,15 +225,33 @@ class DataModule(ImageData, FileData, TableData):
         """
 
     def train_dataloader(self) -> Any:
-        """For subclasses: a loader or dataset to train on."""
+        """For subclasses: what train data is.
+
+        Returns
+        -------
+        loader or dataset
+            Something to train on.
+        """
         return None
 
     def val_dataloader(self) -> Any:
-        """For subclasses: a loader or dataset to validate on, or None."""
+        """For subclasses: what val data is.
+
+        Returns
+        -------
+        loader or dataset
+            Something to validate on, or None.
+        """
         return None
 
     def test_dataloader(self) -> Any:
-        """For subclasses: a loader or dataset to test on, or None."""
+        """For subclasses: what test data is.
+
+        Returns
+        -------
+        loader or dataset
+            Something to test on, or None.
+        """
         return None
 
     @property

@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from hotloop.data.augment_series import read_series_steps
 from hotloop.data.folding import FoldedSplits
 from hotloop.data.options import refuse_options
 from hotloop.data.sequences import (
@@ -49,6 +50,7 @@ class SeriesData(FoldedSplits):
         test: Any = None,
         gap: int = 0,
         normalize: str | None = "standard",
+        augment: Any = "none",
         batch_size: int = 64,
         shuffle: bool = True,
         classes: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
@@ -95,6 +97,10 @@ class SeriesData(FoldedSplits):
         normalize : {"standard", "y", "both"} or None
             Standardise inputs, float targets or both by the rows of training windows, as
             standardize of the class does.
+        augment : {"none", "basic", "strong"}, step or list of steps
+            What happens to training's windows behind that, in the step, by random numbers: Jitter,
+            Scaling and TimeMask of :mod:`hl.augment <hotloop.data.augment>`; "basic" is the first
+            two, "strong" all.
         weights : array_like (T,), optional
             With ``sampler="weighted"``, aligned as targets are: a window is as likely as the row of
             its target.
@@ -156,6 +162,7 @@ class SeriesData(FoldedSplits):
             weights = read_aligned("weights", weights, len(windows.origin.parts))
             weights = weights[windows.origin.reach :]
         self._set_sampling(sampler, weights, samples_per_epoch)
+        self.augment_steps = read_series_steps(augment)
         self._name_classes(classes)
         return self
 
@@ -178,6 +185,7 @@ class SeriesData(FoldedSplits):
         groups: Any = None,
         sample_weight: Any = None,
         normalize: str | None = None,
+        augment: Any = "none",
         classes: Sequence[Any] | None = None,
         sampler: str | None = None,
         weights: Any = None,
@@ -227,6 +235,8 @@ class SeriesData(FoldedSplits):
         normalize : {"standard", "y", "both"} or None
             Standardise features by the rows of training sequences, padding left out; float targets;
             or both.
+        augment : {"none", "basic", "strong"}, step or list of steps
+            As for :meth:`from_windows`; padding stays as it is.
         shuffle, classes, allow_nonfinite, drop_last, seed, num_workers, pin_memory
             As for the class.
         sampler, weights, samples_per_epoch
@@ -297,5 +307,6 @@ class SeriesData(FoldedSplits):
         targets = [targets_of(part, splits[name]) for name, (part, _) in parts.items()]
         self._hold(splits, targets, frozenset({"0"} if wanted else ()), scales_targets)
         self._set_sampling(sampler, weights, samples_per_epoch)
+        self.augment_steps = read_series_steps(augment)
         self._name_classes(classes)
         return self

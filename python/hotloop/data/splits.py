@@ -18,6 +18,7 @@ from hotloop import _core
 from hotloop.base.messages import warn
 from hotloop.base.rules import either, flag, reject, whole
 from hotloop.base.suggest import name_missing
+from hotloop.data.augment_series import SeriesStep
 from hotloop.data.batching import (
     Group,
     cut_batches,
@@ -68,6 +69,7 @@ class DataSplits:
     _prefetch = 2  # batches of streamed samples that are ready before they are needed
     _fixed: list[Any] | None = None  # transforms that are not fitted
     _encoding: Encoding | None = None
+    augment_steps: tuple[SeriesStep, ...] = ()  # what the training step does to its series
 
     def with_classes(self, classes: Sequence[Any] | Mapping[str, Any]) -> Self:
         """The same data, its class ids numbering given classes: those that a model's outputs mean.

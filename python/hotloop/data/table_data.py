@@ -312,5 +312,5 @@ class TableData(SeriesData):
 
 def _make_own(encoding: Encoding, roles: Roles, name: str, like: Table) -> Table:
     """The table of a split with data of its own."""
-    X = encoding.apply(roles.frame, f"{name} X:")
+    X = encoding.apply(roles.frame, f"{name} X")
     return make_table(encoding, X, roles.y, roles.weight, prefix=f"{name} ", like=like)
