@@ -2,6 +2,7 @@
 
 from mutants import (
     attention,
+    augmenting,
     bindings,
     chunks,
     core,
@@ -28,6 +29,7 @@ MUTANTS = [
     *core.MUTANTS,
     *gpu.MUTANTS,
     *images.MUTANTS,
+    *augmenting.MUTANTS,
     *sequences.MUTANTS,
     *lengths.MUTANTS,
     *attention.MUTANTS,

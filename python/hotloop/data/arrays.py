@@ -270,7 +270,7 @@ def _read_foreign(value: Any) -> Array:
 
 
 def _is_frame(value: Any) -> bool:
-    return hasattr(value, "columns") and hasattr(value, "to_numpy") and len(value.shape) == 2
+    return hasattr(value, "to_numpy") and hasattr(value, "columns") and len(value.shape) == 2
 
 
 def _read_frame(frame: Any, name: str) -> Array:
@@ -343,8 +343,8 @@ def check_numbers(columns: Sequence[tuple[str, str, Array]], name: str) -> None:
     if refused:
         named = ", ".join(f"{column!r} ({_find_other(raw)[1]})" for column, _, raw in refused)
         raise DataError(
-            f"{name}: all columns must hold numbers, got {named}; leave these out or encode them, "
-            "texts with pandas.get_dummies"
+            f"{name}: all columns must hold numbers, got {named}; leave these out, or give a "
+            "frame to DataModule.from_pandas, which encodes texts and dates"
         )
 
 

@@ -40,6 +40,8 @@ class Field:
         Of data whose samples are sequences of several lengths.
     series : ndarray or None
         What the array is windows of, where it has more rows than these reach.
+    marks : tuple of int
+        Columns of 0 and 1 that say which category a row has: standardising leaves them.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Field:
     columns: tuple[str, ...] | None = None
     padding: Padding | None = None
     series: npt.NDArray[Any] | None = None
+    marks: tuple[int, ...] = ()
 
     @property
     def is_input(self) -> bool:

@@ -28,6 +28,7 @@ from hotloop.data.batching import (
 )
 from hotloop.data.checks import blocks, check_labels, check_values, check_weights
 from hotloop.data.described import describe_all, describe_line
+from hotloop.data.encoding import Encoding
 from hotloop.data.options import read_classes
 from hotloop.data.parallel import parallel_map
 from hotloop.data.scaling import doubt_of_values, fit_standard
@@ -67,6 +68,7 @@ class DataSplits:
 
     _prefetch = 2  # batches of streamed samples that are ready before they are needed
     _fixed: list[Any] | None = None  # transforms that are not fitted
+    _encoding: Encoding | None = None
     augment_steps: tuple[SeriesStep, ...] = ()  # what the training step does to its series
 
     def with_classes(self, classes: Sequence[Any] | Mapping[str, Any]) -> Self:
@@ -307,6 +309,11 @@ class DataSplits:
             self._transforms = [("standardize", fitted)] if fitted else []
         return list(self._transforms)
 
+    @property
+    def encoding(self) -> Encoding | None:
+        """What became of a table's columns, learnt of the training rows; None of other data."""
+        return self._encoding
+
     def split(self, name: str) -> Split | None:
         """Arrays and row numbers of a split.
 
@@ -336,9 +343,9 @@ class DataSplits:
         Returns
         -------
         tuple
-            X as it was given, ``(rows, ...)`` or a dict or tuple of such arrays, of sequences a
-            list of arrays, before transforms; y likewise, with classes by their names where they
-            have some, or None.
+            X as it was given, of a table as it was encoded, ``(rows, ...)`` or a dict or tuple of
+            such arrays, of sequences a list of arrays, before transforms; y likewise, with classes
+            by their names where they have some, or None.
 
         Raises
         ------

@@ -203,6 +203,7 @@ class Steps:
             scoring=scoring_of(config),
             pixels={f.name: f.array.dtype == np.uint8 for f in inputs},
             padding=padding_of(split.fields),
+            encoding=data.encoding,
         )
 
     @staticmethod
