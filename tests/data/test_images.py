@@ -259,6 +259,19 @@ def test_the_cause_of_an_error_is_what_was_raised() -> None:
     assert isinstance(caught.value.__cause__, KeyError)
 
 
+def test_the_cause_with_a_path_in_front(tmp_path: Path) -> None:
+    path = tmp_path / "a.gif"
+    path.write_bytes(b"GIF89a")
+
+    def read(*_: Any) -> Any:
+        raise ValueError("words of its own")
+
+    with pytest.raises(hl.DataError) as caught:
+        _core.decode_image(path, 3, 0, 0, read)
+    assert str(caught.value) == f"image {path}: words of its own"
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
 @pytest.mark.parametrize(
     ("made", "words"),
     [
