@@ -4,7 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "data/auto.h"
 #include "data/colour.h"
 
 /* ---- kinds ----------------------------------------------------------------------------------- */
@@ -159,6 +158,8 @@ static hl_geometry scale_geometry(const hl_geometry *geometry, const hl_image *s
     out.box.x1 *= across;
     out.box.y0 *= down;
     out.box.y1 *= down;
+    out.resized_down *= down;
+    out.resized_across *= across;
     out.src_height = src->height;
     out.src_width = src->width;
     return out;
@@ -190,15 +191,18 @@ static hl_box find_window(const hl_geometry *g, double margin_down, double margi
     return box;
 }
 
-/* A warp that reduces reads an image that was reduced before: the resize's filter keeps it from
- * aliasing. */
+/* A warp behind a resize that reduces reads an image that was reduced before: the resize's filter
+ * keeps it from aliasing. Less where the warp enlarges again. A warp alone is not smoothed, as in
+ * Pillow and torchvision. */
 static hl_status warp_reduced(const hl_geometry *g, const hl_image *src, const hl_resampling *how,
                               hl_scratch *scratch, const hl_raster *dst)
 {
     double down, across, m[9];
     hl_geometry_reduction(g, &down, &across);
-    down = isfinite(down) && down > 1 ? down : 1;
-    across = isfinite(across) && across > 1 ? across : 1;
+    down = fmin(down, g->resized_down);
+    across = fmin(across, g->resized_across);
+    down = down > 1 ? down : 1;
+    across = across > 1 ? across : 1;
     hl_box window = find_window(g, 2 * down, 2 * across);
     if (!(window.x0 < window.x1 && window.y0 < window.y1) || (down == 1 && across == 1)) {
         hl_image_warp(src, g->matrix, how, dst);
@@ -291,8 +295,8 @@ static void erase(const hl_planes *planes, const double number[9], hl_draws *dra
 static hl_status apply_automatically(const hl_planes *planes, const hl_augment_step *step,
                                      hl_draws *draws, hl_scratch *scratch)
 {
-    for (int32_t k = 0; k < hl_auto_count(step); k++) {
-        hl_auto_draw drawn = hl_auto_next(step, draws);
+    for (int32_t k = 0; k < hl_augment_auto_count(step); k++) {
+        hl_auto_draw drawn = hl_augment_auto_next(step, draws);
         double m = drawn.magnitude;
         switch (drawn.op) {
         case HL_AUTO_BRIGHTNESS: hl_colour_brightness(planes, 1 + m); break;

@@ -167,27 +167,31 @@ void hl_colour_grey(const hl_planes *planes)
         red[i] = green[i] = blue[i] = (uint8_t)luma(red[i], green[i], blue[i]);
 }
 
-/* Hue and saturation in 0 to 255, as Pillow's mode HSV has them; false: a grey. */
+/* Hue and saturation in 0 to 255, as Pillow's mode HSV has them: in its precision too, since both
+ * are cut to levels. False: a grey. */
 static bool find_hue(int32_t r, int32_t g, int32_t b, int32_t high, int32_t low, int32_t *out_hue,
                      int32_t *out_saturation)
 {
     if (high == low) return false;
     float range = (float)(high - low), hue;
+    float from_r = (float)(high - r) / range, from_g = (float)(high - g) / range;
+    float from_b = (float)(high - b) / range, saturation = range / (float)high;
     if (r == high)
-        hue = (float)(g - b) / range;
+        hue = from_b - from_g;
     else if (g == high)
-        hue = 2 + (float)(b - r) / range;
+        hue = (float)(2.0 + (double)from_r - (double)from_b);
     else
-        hue = 4 + (float)(r - g) / range;
-    hue = hue / 6 + (hue < 0 ? 1 : 0);
-    *out_hue = (int32_t)(hue * 255);
-    *out_saturation = (int32_t)(range * 255 / (float)high);
+        hue = (float)(4.0 + (double)from_g - (double)from_r);
+    double turn = (double)hue / 6.0 + 1.0;
+    hue = (float)(turn >= 1.0 ? turn - 1.0 : turn);
+    *out_hue = (int32_t)((double)hue * 255.0);
+    *out_saturation = (int32_t)((double)saturation * 255.0);
     return true;
 }
 
-static inline uint8_t round_share(int32_t level, float share)
+static inline uint8_t round_share(int32_t level, double share)
 {
-    return (uint8_t)(int32_t)((float)level * share + 0.5f);
+    return (uint8_t)(int32_t)((double)level * share + 0.5);
 }
 
 static void turn_pixel(uint8_t *red, uint8_t *green, uint8_t *blue, uint8_t shift)
@@ -197,9 +201,9 @@ static void turn_pixel(uint8_t *red, uint8_t *green, uint8_t *blue, uint8_t shif
     high = high > b ? high : b;
     low = low < b ? low : b;
     if (!find_hue(r, g, b, high, low, &hue, &saturation)) return;
-    float place = (float)((hue + shift) & 255) * 6 / 255, s = (float)saturation / 255;
+    double place = ((hue + shift) & 255) * 6.0 / 255.0, s = (float)(saturation / 255.0);
     int32_t sector = (int32_t)place;
-    float part = place - (float)sector;
+    double part = (float)(place - sector);
     uint8_t v = (uint8_t)high, p = round_share(high, 1 - s), q = round_share(high, 1 - s * part);
     uint8_t t = round_share(high, 1 - s * (1 - part));
     const uint8_t colour[6][3] = {{v, t, p}, {q, v, p}, {p, v, t}, {p, q, v}, {t, p, v}, {v, p, q}};

@@ -31,9 +31,9 @@ struct hl_feed {
     hl_feed_options options;
     int64_t n_batches;
     uint64_t epoch;
-    hl_permutation order; /* of the epoch */
-    hl_feed_binding to;   /* fields NULL: not bound */
-    hl_feed_fill fill;    /* the options' or the binding's; NULL: row numbers alone */
+    hl_sampler_order order; /* of the epoch */
+    hl_feed_binding to;     /* fields NULL: not bound */
+    hl_feed_fill fill;      /* the options' or the binding's; NULL: row numbers alone */
     void *context;
     int64_t *rows;  /* (n_slots, batch) */
     int64_t next;   /* batch that hl_feed_next gives */
@@ -190,7 +190,8 @@ static hl_status take_loaded(hl_feed *feed)
 
 static hl_status check_options(const hl_feed_options *options)
 {
-    int64_t n = options->sampler.n, first = options->first, count = options->count;
+    int64_t n = hl_sampler_positions(&options->sampler);
+    int64_t first = options->first, count = options->count;
     if (options->batch < 1)
         return hl_status_set(HL_ERROR_CONFIG, "feed: a batch must hold at least 1 sample, got %lld",
                              (long long)options->batch);

@@ -1,10 +1,11 @@
 /* Feed: the order of samples and the ring of batch slots.
  *
  * A sampler says which rows make batch b of epoch e, as a pure function (Feistel permutation of
- * base/rng.h), so that any position can be resumed and every worker count gives the same batches. A
- * feed fills one slot per micro-batch: either row numbers alone (resident arrays are gathered
- * inside the plan by BATCH_GATHER) or whole batches through a `fill` callback, its creator's or its
- * plan's, on loader threads, which block and never spin; slots are handed over in order. */
+ * base/rng.h, or a draw with replacement), so that any position can be resumed and every worker
+ * count gives the same batches. A feed fills one slot per micro-batch: either row numbers alone
+ * (resident arrays are gathered inside the plan by BATCH_GATHER) or whole batches through a `fill`
+ * callback, its creator's or its plan's, on loader threads, which block and never spin; slots are
+ * handed over in order. */
 #ifndef HL_DATA_FEED_H
 #define HL_DATA_FEED_H
 
@@ -13,20 +14,45 @@
 #include "base/rng.h"
 #include "data/source.h"
 
-/* Name of the random stream that orders an epoch. */
+/* Names of the random streams that order an epoch and that draw with replacement. */
 #define HL_SAMPLER_STREAM "shuffle"
+#define HL_SAMPLER_DRAWS  "draws"
+
+/* What draws rows with replacement, each as likely as its weight says: a table of two numbers a
+ * row, from which a draw takes one look (Walker, "An efficient method for generating discrete
+ * random variables with general distributions", ACM TOMS 3, 1977). */
+typedef struct hl_alias hl_alias;
+/* Weights are finite, at least 0 and not all 0; they are not kept. */
+hl_status hl_alias_create(const double *weights, int64_t n, HL_GIVE hl_alias **out_alias);
+/* NULL is allowed. */
+void hl_alias_destroy(HL_TAKE hl_alias *alias);
 
 typedef struct hl_sampler {
     int64_t n;           /* rows to draw from */
     const int64_t *rows; /* row numbers, borrowed; NULL: 0..n-1 */
     bool shuffle;
     uint64_t seed;
+    const hl_alias *alias; /* of n rows, borrowed: rows are drawn with replacement, whatever shuffle
+                              says; NULL: each is there once */
+    int64_t n_draws;       /* with alias: positions of an epoch */
 } hl_sampler;
 
+/* Positions of an epoch's order. */
+static inline int64_t hl_sampler_positions(const hl_sampler *sampler)
+{
+    return sampler->alias ? sampler->n_draws : sampler->n;
+}
+
+typedef struct hl_sampler_order {
+    hl_permutation permutation; /* without an alias table */
+    hl_rng_key key;             /* with one */
+    uint64_t epoch;
+} hl_sampler_order;
+
 /* The order of an epoch's rows. */
-void hl_sampler_order_init(const hl_sampler *sampler, uint64_t epoch, hl_permutation *out_order);
-/* out[i] = row at position first + i of the order; first + count <= n. */
-void hl_sampler_order_fill(const hl_sampler *sampler, const hl_permutation *order, int64_t first,
+void hl_sampler_order_init(const hl_sampler *sampler, uint64_t epoch, hl_sampler_order *out_order);
+/* out[i] = row at position first + i of the order; first + count <= positions. */
+void hl_sampler_order_fill(const hl_sampler *sampler, const hl_sampler_order *order, int64_t first,
                            int64_t count, int64_t *out);
 
 enum { HL_FEED_THREADS_MAX = 256, HL_FEED_SLOTS_MAX = 1024 };
@@ -36,7 +62,7 @@ typedef struct hl_feed hl_feed;
  * After an error the feed gives that error for this batch until it is sought again. */
 typedef hl_status (*hl_feed_fill)(void *context, const hl_batch *batch, void *const *fields);
 typedef struct hl_feed_options {
-    hl_sampler sampler;   /* copied; sampler.rows borrowed */
+    hl_sampler sampler;   /* copied; its rows and alias borrowed */
     int64_t batch;        /* samples in a micro-batch */
     int64_t first, count; /* positions of the epoch's order that this feed serves, in whole batches:
                              what is left of count is not served (the tail has a feed of its own) */

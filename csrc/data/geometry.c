@@ -7,12 +7,13 @@
 #include <math.h>
 #include <string.h>
 
-#include "data/auto.h"
+#include "data/augment.h"
 
 typedef struct canvas {
     int64_t height, width;
     double matrix[9];
     hl_border border;
+    double resized_down, resized_across; /* source pixels for one, by resizes alone */
 } canvas;
 
 /* ---- matrices -------------------------------------------------------------------------------- */
@@ -37,6 +38,8 @@ static void canvas_cut(canvas *at, double top, double left, double box_height, d
     double m[9] = {
         box_width / (double)width, 0, left, 0, box_height / (double)height, top, 0, 0, 1};
     canvas_move(at, m, height, width);
+    at->resized_across *= m[0];
+    at->resized_down *= m[4];
 }
 
 static bool invert(const double m[9], double out[9])
@@ -236,11 +239,23 @@ static void move_corners(canvas *at, double distortion, hl_draws *draws)
     canvas_move(at, m, at->height, at->width);
 }
 
+int32_t hl_augment_auto_count(const hl_augment_step *step)
+{
+    if (step->kind == HL_AUGMENT_TRIVIAL) return 1;
+    return step->kind == HL_AUGMENT_RAND ? (int32_t)step->number[0] : 0;
+}
+
+hl_auto_draw hl_augment_auto_next(const hl_augment_step *step, hl_draws *draws)
+{
+    if (step->kind == HL_AUGMENT_TRIVIAL) return hl_auto_trivial((int64_t)step->number[0], draws);
+    return hl_auto_rand((int64_t)step->number[1], (int64_t)step->number[2], draws);
+}
+
 static void move_automatically(canvas *at, const hl_augment_step *step, hl_draws *draws)
 {
     const double degree = 57.295779513082320877;
-    for (int32_t k = 0; k < hl_auto_count(step); k++) {
-        hl_auto_draw drawn = hl_auto_next(step, draws);
+    for (int32_t k = 0; k < hl_augment_auto_count(step); k++) {
+        hl_auto_draw drawn = hl_augment_auto_next(step, draws);
         double m = drawn.magnitude, width = (double)at->width, height = (double)at->height;
         bool is_share = step->kind == HL_AUGMENT_RAND;
         if (m == 0) continue;
@@ -337,7 +352,7 @@ static void find_box(const canvas *at, hl_geometry *out)
 hl_status hl_augment_geometry(const hl_augment *augment, const hl_augment_key *key,
                               int64_t src_height, int64_t src_width, hl_geometry *out)
 {
-    canvas at = {src_height, src_width, {1, 0, 0, 0, 1, 0, 0, 0, 1}, HL_BORDER_FILL};
+    canvas at = {src_height, src_width, {1, 0, 0, 0, 1, 0, 0, 0, 1}, HL_BORDER_FILL, 1, 1};
     bool is_sized = false;
     for (int32_t i = 0; i < augment->n_steps; i++)
         if (gives_size(augment->steps[i].kind) &&
@@ -354,7 +369,9 @@ hl_status hl_augment_geometry(const hl_augment *augment, const hl_augment_key *k
                          .src_width = src_width,
                          .height = at.height,
                          .width = at.width,
-                         .border = at.border};
+                         .border = at.border,
+                         .resized_down = at.resized_down,
+                         .resized_across = at.resized_across};
     memcpy(out->matrix, at.matrix, sizeof at.matrix);
     find_box(&at, out);
     return HL_OK;

@@ -318,7 +318,9 @@ class Feed:
     Positions first to first + count (-1: to the end) of an epoch's order; a rest of less than a
     batch is not served. rows: row numbers of the n samples; they are copied. Stands at batch 0 of
     epoch 0. A feed belongs to at most one plan. n_threads gather batches ahead for a plan that is
-    fed; n_slots: batches under way, as many as the plan has at most.
+    fed; n_slots: batches under way, as many as the plan has at most. With weights, one for each of
+    the n samples, an epoch has n_draws samples (-1: n), drawn with replacement as often as their
+    weights say.
     """
 
     def __new__(
@@ -334,6 +336,8 @@ class Feed:
         n_threads: int = 0,
         n_slots: int = 1,
         is_training: bool = False,
+        weights: npt.NDArray[np.float64] | None = None,
+        n_draws: int = -1,
     ) -> Self: ...
     @property
     def n_slots(self) -> int: ...

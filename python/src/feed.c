@@ -39,19 +39,51 @@ static bool copy_rows(hl_py_feed *self, PyObject *object, int64_t n)
     return good;
 }
 
-/* Everything but rows. */
+/* The table of weights; the sampler has read n. */
+static bool read_weights(hl_py_feed *self, PyObject *object, int64_t n)
+{
+    hl_py_state *state = hl_py_state_of((PyObject *)self);
+    hl_py_array array;
+    hl_type type;
+    char got[HL_TYPE_TEXT];
+    if (!hl_py_array_read(state, object, "weights", HL_DTYPE_COUNT, &array)) return false;
+    type = (hl_type){array.dtype, array.shape};
+    bool good = array.dtype == HL_DTYPE_F64 && array.shape.rank == 1 && array.n == n;
+    if (!good)
+        hl_py_fail(state, HL_ERROR_SHAPE, "weights: must be float64 of shape (%lld,), got %s",
+                   (long long)n, hl_type_format(&type, got));
+    hl_status status = HL_OK;
+    if (good) {
+        HL_PY_WITHOUT_GIL(status = hl_alias_create(array.data, n, &self->alias));
+        if (status != HL_OK) good = hl_py_raise(state, status) != NULL;
+    }
+    hl_py_array_release(&array);
+    return good;
+}
+
+static bool has_weights(PyObject *const *given)
+{
+    return given[10] && given[10] != Py_None;
+}
+
+/* Everything but rows and weights. */
 static bool read_options(hl_py_state *state, PyObject *const *given, hl_feed_options *out)
 {
-    int64_t n_threads = 0, n_slots = 1;
+    int64_t n_threads = 0, n_slots = 1, n_positions;
     memset(out, 0, sizeof *out);
     out->count = -1;
-    if (!hl_py_int(state, given[0], "n", 0, INT64_MAX, &out->sampler.n) ||
-        !hl_py_int(state, given[1], "batch", 1, INT64_MAX, &out->batch) ||
+    if (!hl_py_int(state, given[0], "n", 0, INT64_MAX, &out->sampler.n)) return false;
+    out->sampler.n_draws = -1;
+    if (given[11] && !hl_py_int(state, given[11], "n_draws", -1, INT64_MAX, &out->sampler.n_draws))
+        return false;
+    if (out->sampler.n_draws < 0) out->sampler.n_draws = out->sampler.n;
+    n_positions = has_weights(given) ? out->sampler.n_draws : out->sampler.n;
+    if (!hl_py_int(state, given[1], "batch", 1, INT64_MAX, &out->batch) ||
         (given[3] && !hl_py_bool(given[3], "shuffle", &out->sampler.shuffle)) ||
         (given[4] && !hl_py_seed(state, given[4], "seed", &out->sampler.seed)) ||
-        (given[5] && !hl_py_int(state, given[5], "first", 0, out->sampler.n, &out->first)) ||
+        (given[5] && !hl_py_int(state, given[5], "first", 0, n_positions, &out->first)) ||
         (given[6] &&
-         !hl_py_int(state, given[6], "count", -1, out->sampler.n - out->first, &out->count)) ||
+         !hl_py_int(state, given[6], "count", -1, n_positions - out->first, &out->count)) ||
         (given[7] &&
          !hl_py_int(state, given[7], "n_threads", 0, HL_FEED_THREADS_MAX, &n_threads)) ||
         (given[9] && !hl_py_bool(given[9], "is_training", &out->is_training)) ||
@@ -59,7 +91,7 @@ static bool read_options(hl_py_state *state, PyObject *const *given, hl_feed_opt
         return false;
     out->n_threads = (int32_t)n_threads;
     out->n_slots = (int32_t)n_slots;
-    if (out->count < 0) out->count = out->sampler.n - out->first;
+    if (out->count < 0) out->count = n_positions - out->first;
     return true;
 }
 
@@ -69,12 +101,13 @@ static PyObject *make_feed(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         .function = "Feed",
         .n_positional = 2,
         .n_required = 2,
-        .n_params = 10,
+        .n_params = 12,
         .names = {HL_PY_NAME_n, HL_PY_NAME_batch, HL_PY_NAME_rows, HL_PY_NAME_shuffle,
                   HL_PY_NAME_seed, HL_PY_NAME_first, HL_PY_NAME_count, HL_PY_NAME_n_threads,
-                  HL_PY_NAME_n_slots, HL_PY_NAME_is_training}};
+                  HL_PY_NAME_n_slots, HL_PY_NAME_is_training, HL_PY_NAME_weights,
+                  HL_PY_NAME_n_draws}};
     hl_py_state *state = PyType_GetModuleState(type);
-    PyObject *given[10];
+    PyObject *given[12];
     hl_feed_options options;
     if (!hl_py_args_parse_new(state, &signature, args, kwargs, given) ||
         !read_options(state, given, &options))
@@ -83,7 +116,9 @@ static PyObject *make_feed(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (!self) return NULL;
     self->batch = options.batch;
     bool good = !given[2] || given[2] == Py_None || copy_rows(self, given[2], options.sampler.n);
+    good = good && (!has_weights(given) || read_weights(self, given[10], options.sampler.n));
     options.sampler.rows = self->rows;
+    options.sampler.alias = self->alias;
     hl_status status = good ? hl_feed_create(&options, &self->feed) : HL_OK;
     if (status != HL_OK) good = hl_py_raise(state, status) != NULL;
     if (good) return (PyObject *)self;
@@ -96,6 +131,7 @@ static void free_feed(PyObject *self)
     PyObject_GC_UnTrack(self);
     HL_PY_WITHOUT_GIL(hl_feed_destroy(feed_of(self)->feed));
     hl_free(feed_of(self)->rows);
+    hl_alias_destroy(feed_of(self)->alias);
     hl_py_free(self);
 }
 
@@ -171,16 +207,18 @@ static PyObject *get_waited(PyObject *self, void *unused)
 }
 
 static PyGetSetDef members[] = {
-    {"waited", get_waited, NULL, "Seconds for which batches that were to be filled were waited for.", NULL},
+    {"waited", get_waited, NULL,
+     "Seconds for which batches that were to be filled were waited for.", NULL},
     {"n_slots", get_n_slots, NULL, "Batches under way.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyType_Slot slots[] = {
     {Py_tp_doc, "Feed(n, batch, *, rows=None, shuffle=False, seed=0, first=0, count=-1, "
-                "n_threads=0, n_slots=1, is_training=False)\n--\n\n"
+                "n_threads=0, n_slots=1, is_training=False, weights=None, n_draws=-1)\n--\n\n"
                 "Order of samples, in whole batches: a shorter rest of count is another feed's. "
-                "n_threads: of a plan that is fed."},
+                "n_threads: of a plan that is fed. With weights, float64 (n,), an epoch has "
+                "n_draws samples (-1: n), drawn with replacement."},
     {Py_tp_new, make_feed},
     {Py_tp_dealloc, free_feed},
     {Py_tp_traverse, hl_py_traverse_type},

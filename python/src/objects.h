@@ -64,7 +64,8 @@ typedef struct hl_py_session {
 
 typedef struct hl_py_feed {
     PyObject_HEAD hl_feed *feed;
-    int64_t *rows; /* row numbers of the sampler, or NULL */
+    int64_t *rows;   /* row numbers of the sampler, or NULL */
+    hl_alias *alias; /* of the sampler, or NULL */
     int64_t batch;
     /* What it is bound to, not kept: NULL, or a plan and its session, or a session alone that has
      * yet to destroy the plan. */

@@ -46,6 +46,7 @@
     X(low)                                                                                         \
     X(mean)                                                                                        \
     X(n)                                                                                           \
+    X(n_draws)                                                                                     \
     X(n_slots)                                                                                     \
     X(n_threads)                                                                                   \
     X(on_bad)                                                                                      \
@@ -60,7 +61,8 @@
     X(shuffle)                                                                                     \
     X(std)                                                                                         \
     X(stream)                                                                                      \
-    X(types)
+    X(types)                                                                                       \
+    X(weights)
 
 typedef enum hl_py_name {
 #define X(name) HL_PY_NAME_##name,

@@ -2,6 +2,7 @@
  * fills the slots; errors and ends come where they belong. */
 #include "data/feed.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -18,7 +19,7 @@ enum { MAX_SLOTS = 8, MAX_BATCH = 64 };
 static void draw_rows(const hl_sampler *sampler, uint64_t epoch, int64_t first, int64_t count,
                       int64_t *out)
 {
-    hl_permutation order;
+    hl_sampler_order order;
     hl_sampler_order_init(sampler, epoch, &order);
     hl_sampler_order_fill(sampler, &order, first, count, out);
 }
@@ -60,6 +61,127 @@ static void test_sampler_seed_and_epoch(void)
     sampler.shuffle = false;
     draw_rows(&sampler, 7, 100, 3, b);
     CHECK(b[0] == 100 && b[1] == 101 && b[2] == 102);
+}
+
+/* ---- draws with replacement ------------------------------------------------------------------ */
+
+/* How often each of n rows is drawn in the first `count` positions of some epochs. */
+static void count_draws(const hl_sampler *sampler, int64_t n_epochs, int64_t count, int64_t *counts)
+{
+    int64_t *rows = malloc((size_t)count * sizeof *rows);
+    memset(counts, 0, (size_t)sampler->n * sizeof *counts);
+    for (int64_t epoch = 0; epoch < n_epochs; epoch++) {
+        draw_rows(sampler, (uint64_t)epoch, 0, count, rows);
+        for (int64_t i = 0; i < count; i++) counts[rows[i]]++;
+    }
+    free(rows);
+}
+
+/* Pearson's statistic beside the value that 1 of 10^4 exceeds (Wilson and Hilferty, "The
+ * distribution of chi-square", PNAS 17, 1931). */
+static void check_chi_square(const double *weights, int64_t n, int64_t n_epochs, int64_t count)
+{
+    hl_alias *alias;
+    int64_t *counts = malloc((size_t)n * sizeof *counts);
+    double sum = 0, statistic = 0;
+    int64_t freedom = -1;
+    CHECK_OK(hl_alias_create(weights, n, &alias));
+    hl_sampler sampler = {.n = n, .seed = 11, .alias = alias, .n_draws = count};
+    count_draws(&sampler, n_epochs, count, counts);
+    for (int64_t i = 0; i < n; i++) sum += weights[i];
+    for (int64_t i = 0; i < n; i++) {
+        double expected = (double)(n_epochs * count) * (weights[i] / sum);
+        if (weights[i] == 0) CHECK_INT(counts[i], 0);
+        if (weights[i] == 0) continue;
+        CHECK(expected > 20); /* else the statistic has another distribution */
+        statistic += ((double)counts[i] - expected) * ((double)counts[i] - expected) / expected;
+        freedom++;
+    }
+    double spread = 2.0 / (9.0 * (double)freedom), root = 1 - spread + 3.719 * sqrt(spread);
+    CHECK(freedom < 1 || statistic < (double)freedom * root * root * root);
+    hl_alias_destroy(alias);
+    free(counts);
+}
+
+static void test_draws_by_weight(void)
+{
+    double weights[1000];
+    const int64_t sizes[] = {1, 2, 3, 64, 1000};
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        int64_t n = sizes[s];
+        check_case("n %lld", (long long)n);
+        for (int64_t i = 0; i < n; i++) weights[i] = 1;
+        check_chi_square(weights, n, 3, 50000);
+        for (int64_t i = 0; i < n; i++) weights[i] = (double)(i % 7);
+        weights[0] = 3;
+        check_chi_square(weights, n, 3, 100000);
+        for (int64_t i = 0; i < n; i++) weights[i] = (i == n - 1) ? 1e300 : 1e300 * 1e-3;
+        check_chi_square(weights, n, 3, 100000);
+    }
+    check_case("%s", "");
+}
+
+static void test_rows_without_weight_are_never_drawn(void)
+{
+    static double weights[4096];
+    static int64_t counts[4096];
+    hl_alias *alias;
+    for (int64_t i = 0; i < 4096; i++) weights[i] = i == 77 || i == 4000 ? 1e-310 : 0;
+    CHECK_OK(hl_alias_create(weights, 4096, &alias));
+    hl_sampler sampler = {.n = 4096, .seed = 3, .alias = alias, .n_draws = 100000};
+    count_draws(&sampler, 2, 100000, counts);
+    for (int64_t i = 0; i < 4096; i++) CHECK((counts[i] > 0) == (weights[i] > 0));
+    hl_alias_destroy(alias);
+}
+
+static void test_draws_are_of_seed_epoch_and_position(void)
+{
+    double weights[50];
+    int64_t rows[50], all[400], part[400];
+    hl_alias *alias;
+    for (int64_t i = 0; i < 50; i++) weights[i] = 1 + (double)i, rows[i] = 900 - i;
+    CHECK_OK(hl_alias_create(weights, 50, &alias));
+    hl_sampler sampler = {.n = 50, .rows = rows, .seed = 1, .alias = alias, .n_draws = 400};
+    draw_rows(&sampler, 2, 0, 400, all);
+    for (int64_t first = 0; first < 400; first += 7) {
+        int64_t count = 400 - first < 31 ? 400 - first : 31;
+        draw_rows(&sampler, 2, first, count, part);
+        CHECK(memcmp(part, all + first, (size_t)count * sizeof *part) == 0);
+    }
+    for (int64_t i = 0; i < 400; i++) CHECK(all[i] > 850 && all[i] <= 900);
+    draw_rows(&sampler, 3, 0, 400, part);
+    CHECK(memcmp(part, all, sizeof all) != 0);
+    sampler.seed = 2;
+    draw_rows(&sampler, 2, 0, 400, part);
+    CHECK(memcmp(part, all, sizeof all) != 0);
+    hl_alias_destroy(alias);
+}
+
+static void check_weights_refused(double first, double second, const char *text)
+{
+    double weights[2] = {first, second};
+    hl_alias *alias;
+    CHECK_ERROR(hl_alias_create(weights, 2, &alias), HL_ERROR_DATA, text);
+    CHECK(alias == NULL);
+}
+
+static void test_refuses_weights(void)
+{
+    check_weights_refused(1, -1, "at least 0, got -1 at 1");
+    check_weights_refused(NAN, 1, "at least 0, got nan at 0");
+    check_weights_refused(1, INFINITY, "finite and at least 0, got inf at 1");
+    check_weights_refused(0, 0, "one must be above 0, got none of 2");
+    hl_alias_destroy(NULL);
+}
+
+static hl_status use_alias(void *context)
+{
+    const double weights[3] = {1, 2, 3};
+    hl_alias *alias;
+    (void)context;
+    HL_TRY(hl_alias_create(weights, 3, &alias));
+    hl_alias_destroy(alias);
+    return HL_OK;
 }
 
 /* ---- feeds ----------------------------------------------------------------------------------- */
@@ -139,6 +261,34 @@ static void check_epoch(hl_feed *feed, filler *f, const hl_feed_options *options
         for (int64_t i = 0; options->fill && i < options->batch; i++)
             CHECK_INT(f->fields[slot][1][i], want[i] * want[i]);
     }
+}
+
+/* More positions than rows, at any number of threads, from any batch. */
+static void test_draws_any_threads(void)
+{
+    double weights[20];
+    hl_alias *alias;
+    for (int64_t i = 0; i < 20; i++) weights[i] = (double)(i % 4);
+    CHECK_OK(hl_alias_create(weights, 20, &alias));
+    for (int32_t n_threads = 0; n_threads < 4; n_threads++) {
+        filler f;
+        hl_feed *feed;
+        init_filler(&f);
+        hl_feed_options options = make_options(&f, n_threads, 3);
+        options.sampler.n = 20;
+        options.sampler.alias = alias;
+        options.sampler.n_draws = 200;
+        check_case("%d threads", n_threads);
+        CHECK_OK(hl_feed_create(&options, &feed));
+        CHECK_INT(hl_feed_batches(feed), 11);
+        bind(feed, f.addresses, NULL, NULL);
+        check_epoch(feed, &f, &options, 0, 0);
+        CHECK_OK(hl_feed_seek(feed, 6, 4));
+        check_epoch(feed, &f, &options, 6, 4);
+        hl_feed_destroy(feed);
+    }
+    hl_alias_destroy(alias);
+    check_case("%s", "");
 }
 
 static void test_order_any_threads(void)
@@ -325,13 +475,20 @@ static void test_faults(void)
 {
     CHECK(check_walk_faults(CHECK_FAULT_ALLOC, HL_OK, 0, use_feed, NULL) > 5);
     CHECK(check_walk_faults(CHECK_FAULT_OS, HL_OK, 11, use_feed, NULL) > 0);
+    CHECK_INT(check_walk_faults(CHECK_FAULT_ALLOC, HL_OK, 0, use_alias, NULL),
+              10); /* once, and from then on */
 }
 
 int main(void)
 {
     test_sampler_order();
     test_sampler_seed_and_epoch();
+    test_draws_by_weight();
+    test_rows_without_weight_are_never_drawn();
+    test_draws_are_of_seed_epoch_and_position();
+    test_refuses_weights();
     test_order_any_threads();
+    test_draws_any_threads();
     test_slot_is_the_callers();
     test_rows_only();
     test_errors_of_fill();

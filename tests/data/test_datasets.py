@@ -1,6 +1,11 @@
 """Datasets that make their samples: structures, order, loaders, modules, wrong samples."""
 
+import gc
+import os
+import signal
 import threading
+import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -438,3 +443,80 @@ def test_what_does_not_go_together() -> None:
         DataModule(Points(0))
     with pytest.raises(DataError, match="which keys are targets must be said"):
         DataModule(Made(lambda i: {"a": 1.0, "y": 1, "label": 2}))
+
+
+# ---- waiting for samples
+
+
+class Sleeping:
+    """Samples that take a while, all the longer from one on."""
+
+    def __init__(self, seconds: float, later: float) -> None:
+        self.seconds, self.later = seconds, later
+
+    def __len__(self) -> int:
+        return 200
+
+    def __getitem__(self, i: int) -> Any:
+        time.sleep(self.seconds if i < 100 else self.later)
+        return np.float32([i, 1]), i % 2
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_an_interrupt_while_data_is_waited_for(k: int) -> None:
+    """Training looks at signals meanwhile; what it waits for at the end is one sample."""
+    data = DataModule(Sleeping(0.0, 0.4), batch_size=4, shuffle=False)
+    net = nn.Linear(2, 2)
+    timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    began = time.monotonic()
+    config = quiet(max_epochs=1, precision="fp32", accumulate_grad_batches=k, on_interrupt="raise")
+    with pytest.raises(hl.TrainingInterrupted) as caught:
+        hl.train(net, data, config)
+    assert time.monotonic() - began < 3.5  # a batch takes 1.6 s
+    result = caught.value.result
+    assert result is not None
+    assert result.steps == (25 if k == 1 else 13)
+    assert result.data_wait > 0.2
+
+
+def test_a_deadline_while_data_is_waited_for() -> None:
+    data = DataModule(Sleeping(0.0, 0.2), batch_size=4, shuffle=False)
+    began = time.monotonic()
+    result = hl.train(nn.Linear(2, 2), data, quiet(max_epochs=9, precision="fp32", max_time=0.5))
+    assert time.monotonic() - began < 3
+    assert result.stop_reason == "max_time"
+
+
+def test_waiting_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    data = DataModule(Sleeping(0.01, 0.01), batch_size=40)
+    result = hl.train(nn.Linear(2, 2), data, max_epochs=1, precision="fp32")
+    assert result.data_wait > 0.5 * result.timings["train"]
+    assert "of its time for data" in capsys.readouterr().err
+
+
+def test_memory_descriptors_and_threads_stay_flat() -> None:
+    """Twenty epochs of batches hold no more than the first."""
+    points = Points(2000)
+    data = DataModule(points, batch_size=50, num_workers=3)
+    hl.train(model(), data, quiet(max_epochs=2, precision="fp32"))
+    gc.collect()
+    before = _facts()
+    hl.train(model(), data, quiet(max_epochs=20, precision="fp32"))
+    points.asked.clear()
+    points.threads.clear()
+    gc.collect()
+    after = _facts()
+    assert after["rss"] - before["rss"] < 3 << 20
+    assert after["fds"] <= before["fds"]
+    assert after["threads"] <= before["threads"]
+
+
+def _facts() -> dict[str, int]:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    said = {key: value for key, _, value in (line.partition(":") for line in lines)}
+    return {
+        "rss": int(said["VmRSS"].split()[0]) << 10,
+        "fds": len(os.listdir("/proc/self/fd")),
+        "threads": int(said["Threads"]),
+    }

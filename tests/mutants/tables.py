@@ -2,6 +2,7 @@
 
 from mutants import (
     attention,
+    augmenting,
     bindings,
     chunks,
     core,
@@ -29,6 +30,7 @@ MUTANTS = [
     *core.MUTANTS,
     *gpu.MUTANTS,
     *images.MUTANTS,
+    *augmenting.MUTANTS,
     *image_files.MUTANTS,
     *sequences.MUTANTS,
     *lengths.MUTANTS,

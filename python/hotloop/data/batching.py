@@ -16,7 +16,7 @@ from hotloop import _core
 from hotloop.data.padding import pad_batch
 from hotloop.data.split import Split, nest_fields, paddings_of
 from hotloop.data.streams import gather_streams
-from hotloop.errors import DataError
+from hotloop.errors import ConfigError, DataError
 
 __all__ = [
     "Group",
@@ -49,21 +49,24 @@ class Group(NamedTuple):
 
 
 def cut_batches(
-    name: str, split: Split, batch_size: int, *, drop_last: bool, merge_tail: bool
+    name: str, split: Split, batch_size: int, *, training: bool, drop_last: bool, merge_tail: bool
 ) -> list[Group]:
     """As :meth:`DataModule.batches`, of a split."""
+    sizes = [part.n_training if training else part.n for part in split.parts]
     return [
         Group(rows, count, number)
         for number, part in enumerate(split.parts)
-        for rows, count in _cut(name, part, batch_size, drop_last=drop_last, merge_tail=merge_tail)
+        if sizes[number]
+        for rows, count in _cut(
+            name, part, sizes[number], batch_size, drop_last=drop_last, merge_tail=merge_tail
+        )
     ]
 
 
 def _cut(
-    name: str, part: Split, batch_size: int, *, drop_last: bool, merge_tail: bool
+    name: str, part: Split, n: int, batch_size: int, *, drop_last: bool, merge_tail: bool
 ) -> list[tuple[int, int]]:
-    """(rows, count) of the batches of a part of a split."""
-    n = part.n
+    """(rows, count) of the batches of n samples of a part of a split."""
     size = min(batch_size, n)
     count, tail = divmod(n, size)
     if merge_tail and size == 1:
@@ -113,6 +116,11 @@ def make_feeds(
     first = [0] * len(split.parts)  # position in the order of each part's samples
     for size, count, number in groups:
         part = split.parts[number]
+        if not is_training and first[number] + size * count > part.n:
+            raise ConfigError(
+                f"overfit_batches: takes rows in their order, of which there are {part.n:,}, got "
+                f"{first[number] + size * count:,} samples of an epoch; write fewer batches"
+            )
         made.append(
             _core.Feed(
                 part.n,
@@ -125,6 +133,8 @@ def make_feeds(
                 n_threads=n_threads,
                 n_slots=n_slots,
                 is_training=is_training,
+                weights=part.weights if is_training else None,
+                n_draws=part.n_draws,
             )
         )
         first[number] += size * count

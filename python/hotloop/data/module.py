@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,32 +11,27 @@ import numpy.typing as npt
 from hotloop import _core
 from hotloop.base.rules import choice, flag, number, show, whole
 from hotloop.base.scalars import plain
-from hotloop.data.arrays import pick_columns
 from hotloop.data.datasets import (
     Generated,
     Loaded,
+    Ordered,
     has_loaders,
     read_dataset,
     settle_order,
     take_loader,
     take_loaders,
 )
+from hotloop.data.folds import RowOrigin
+from hotloop.data.mapped import FileData
 from hotloop.data.options import read_standardize, refuse_options
-from hotloop.data.partition import divide_rows, read_groups
+from hotloop.data.partition import divide_rows, rows_apart
+from hotloop.data.pictures import ImageData
 from hotloop.data.samples import SampleOptions, Samples
-from hotloop.data.sequences import (
-    Layout,
-    lay_sequences,
-    read_buckets,
-    read_pad_value,
-    read_role,
-    read_sequences,
-    targets_of,
-)
-from hotloop.data.splits import SPLITS, DataSplits
+from hotloop.data.split import Split
+from hotloop.data.splits import SPLITS
+from hotloop.data.table_data import TableData
 from hotloop.data.tables import Table, read_table, unpack_dataset
 from hotloop.data.targets import ids_of
-from hotloop.data.windows import read_normalize, read_windows
 from hotloop.errors import ConfigError, DataError
 
 __all__ = ["DataModule", "GraphDataModule"]
@@ -45,7 +39,7 @@ __all__ = ["DataModule", "GraphDataModule"]
 Rows = npt.NDArray[np.int64]
 
 
-class DataModule(DataSplits):
+class DataModule(ImageData, FileData, TableData):
     """Training, validation and test data with their order and batch size.
 
     Parameters
@@ -68,7 +62,15 @@ class DataModule(DataSplits):
         Batches of samples made one by one that are ready before they are needed.
     persistent_workers : bool
         Accepted likewise: threads cost nothing to start.
-    collate_fn, target, sampler, batch_sampler, on_bad_sample, max_bad_share, worker_type
+    sampler : {"balanced", "weighted"}, optional
+        Training rows are drawn with replacement: every class as often, or by ``weights``. Without
+        it an epoch has each row once. An iterable is of datasets that make samples.
+    weights : array_like (N,), optional
+        With ``sampler="weighted"``, how likely each row is, at least 0; they need not add up to 1.
+        Those of validation and test rows do not count.
+    samples_per_epoch : int, optional
+        Samples that are drawn in an epoch. Without it as many as there are training rows.
+    collate_fn, target, batch_sampler, on_bad_sample, max_bad_share, worker_type
         Of datasets that make samples, as for :meth:`from_datasets`.
     shuffle : bool
         Whether training sees the rows in a new order every epoch.
@@ -126,7 +128,9 @@ class DataModule(DataSplits):
         allow_nonfinite: bool = False,
         collate_fn: Callable[[list[Any]], Any] | None = None,
         target: str | Sequence[str] | None = None,
-        sampler: Iterable[Any] | None = None,
+        sampler: Iterable[Any] | str | None = None,
+        weights: Any = None,
+        samples_per_epoch: int | None = None,
         batch_sampler: Iterable[Any] | None = None,
         on_bad_sample: str = "raise",
         max_bad_share: float = 0.001,
@@ -135,6 +139,7 @@ class DataModule(DataSplits):
     ) -> None:
         refuse_options(unknown, type(self).__init__)
         wanted, scales_targets = read_standardize(standardize)
+        drawn, sampler = (sampler, None) if isinstance(sampler, str) else (None, sampler)
         given = self._unpack_datasets(train_dataset, val_dataset, test_dataset)
         order, options = settle_order(
             given["train"],
@@ -166,8 +171,7 @@ class DataModule(DataSplits):
             seed,
             allow_nonfinite,
         )
-        self._prefetch = whole(1)("prefetch_factor", prefetch_factor)
-        flag("persistent_workers", persistent_workers)
+        self._set_loading(prefetch_factor, persistent_workers)
         parts: dict[str, tuple[Table, Rows | None]] = {}
         like: tuple[Table, Samples | None] | None = None
         for name, loaded in given.items():
@@ -185,6 +189,12 @@ class DataModule(DataSplits):
                 self._auto_workers = min(_core.cpu_info()["threads"], 4) if makes.processes else 1
             parts[name] = table, _check_rows(rows, table.n, name)
         self._set_splits(parts, wanted, scales_targets)
+        table = parts["train"][0]
+        if not isinstance(order, (Generated, Ordered)):
+            ids = None if self._splits["train"].is_streamed else ids_of(table.targets)
+            self._origin = RowOrigin(table.n, np.sort(self.rows("train")), ids)
+        self._own = frozenset(parts) - {"train"}
+        self._set_sampling(drawn, weights, samples_per_epoch)
         self._name_classes(classes)
 
     def _unpack_datasets(self, train: Any, val: Any, test: Any) -> dict[str, Loaded]:
@@ -215,15 +225,33 @@ class DataModule(DataSplits):
         """
 
     def train_dataloader(self) -> Any:
-        """For subclasses: a loader or dataset to train on."""
+        """For subclasses: what train data is.
+
+        Returns
+        -------
+        loader or dataset
+            Something to train on.
+        """
         return None
 
     def val_dataloader(self) -> Any:
-        """For subclasses: a loader or dataset to validate on, or None."""
+        """For subclasses: what val data is.
+
+        Returns
+        -------
+        loader or dataset
+            Something to validate on, or None.
+        """
         return None
 
     def test_dataloader(self) -> Any:
-        """For subclasses: a loader or dataset to test on, or None."""
+        """For subclasses: what test data is.
+
+        Returns
+        -------
+        loader or dataset
+            Something to test on, or None.
+        """
         return None
 
     @property
@@ -337,7 +365,11 @@ class DataModule(DataSplits):
         for name in SPLITS:
             of = rows.get(name)
             if of is not None:
-                self._splits[name] = dataclasses.replace(whole_split, rows=of, n=len(of))
+                self._splits[name] = Split(whole_split.fields, of, len(of))
+        if self._origin is not None:
+            pool = rows_apart(whole_split.n, rows["test"], 0)
+            self._origin = RowOrigin(whole_split.n, pool, how=split)
+        self._draw_training()
         return self
 
     @classmethod
@@ -419,6 +451,9 @@ class DataModule(DataSplits):
         stratify: bool | str = "auto",
         groups: Any = None,
         sample_weight: Any = None,
+        sampler: str | None = None,
+        weights: Any = None,
+        samples_per_epoch: int | None = None,
         standardize: bool | str | Sequence[str] = False,
         classes: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
         allow_nonfinite: bool = False,
@@ -467,6 +502,8 @@ class DataModule(DataSplits):
             sizes are met as nearly as whole groups allow.
         sample_weight : array_like (N,), optional
             Weights of rows in loss and metrics, at least 0.
+        sampler, weights, samples_per_epoch
+            As for the class.
         standardize, classes, allow_nonfinite, drop_last, seed, num_workers, pin_memory
             As for the class.
         **unknown
@@ -504,322 +541,7 @@ class DataModule(DataSplits):
             elif rows[name] is not None:
                 parts[name] = table, rows[name]
         self._set_splits(parts, wanted, scales_targets)
-        self._name_classes(classes)
-        return self
-
-    def _divide(
-        self,
-        n: int,
-        shares: Mapping[str, Any],
-        ids: npt.NDArray[Any] | None,
-        groups: Any,
-        how: str | None,
-        gap: Any,
-        stratify: bool | str,
-    ) -> tuple[dict[str, tuple[Any, ...]], dict[str, Rows | None]]:
-        """Of "val" and "test" the data of their own; and the rows of each split that is drawn."""
-        own = {name: part for name, part in shares.items() if isinstance(part, tuple)}
-        rows = divide_rows(
-            n,
-            {name: part for name, part in shares.items() if name not in own},
-            ids=ids,
-            groups=None if groups is None else read_groups(groups, n),
-            how=how,
-            gap=whole(0)("gap", gap),
-            shuffle=self._shuffle,
-            stratify=stratify,
-            seed=self._seed,
-        )
-        return own, rows
-
-    @classmethod
-    def from_pandas(
-        cls,
-        frame: Any,
-        target: str | list[str] | None = None,
-        *,
-        features: Sequence[str] | None = None,
-        groups: Any = None,
-        sample_weight: Any = None,
-        **options: Any,
-    ) -> DataModule:
-        """A DataModule of a data frame's columns: pandas, polars, or what behaves like them.
-
-        Parameters
-        ----------
-        frame : DataFrame
-            Has ``.columns`` and ``frame[name]``, ``frame[names]``.
-        target : str or list of str, optional
-            Column of y; several are the columns of one array.
-        features : list of str, optional
-            Columns of X, in this order. Without it, all that have no other role. They enter forward
-            as one array ``(batch, columns)``; ``from_arrays`` takes a dict of columns for more.
-        groups, sample_weight : str or array_like, optional
-            A column's name, or as for :meth:`from_arrays`.
-        **options
-            As for :meth:`from_arrays`.
-
-        Returns
-        -------
-        DataModule
-            A model trained on it finds its columns by name in a frame that ``predict`` gets.
-
-        Raises
-        ------
-        ConfigError
-            For a column that is not there.
-        DataError
-            For what is no data frame, and columns that hold no numbers.
-        """
-        y, taken = pick_columns(frame, "target", target)
-        weight, weighing = pick_columns(frame, "sample_weight", sample_weight)
-        group, grouping = pick_columns(frame, "groups", groups)
-        if features is None:
-            used = {*taken, *weighing, *grouping}
-            features = [name for name in frame.columns if name not in used]
-        X, _ = pick_columns(frame, "features", list(features))
-        return cls.from_arrays(X, y, groups=group, sample_weight=weight, **options)
-
-    @classmethod
-    def from_windows(
-        cls,
-        series: Any,
-        length: int,
-        horizon: int = 0,
-        stride: int = 1,
-        *,
-        target: Any = None,
-        features: Sequence[str] | None = None,
-        time: Any = None,
-        groups: Any = None,
-        val: Any = None,
-        test: Any = None,
-        gap: int = 0,
-        normalize: str | None = "standard",
-        batch_size: int = 64,
-        shuffle: bool = True,
-        classes: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
-        allow_nonfinite: bool = False,
-        drop_last: bool = False,
-        seed: int = 42,
-        num_workers: int = 0,
-        pin_memory: bool | str = "auto",
-        **unknown: Any,
-    ) -> DataModule:
-        """A DataModule of sliding windows over a time series; a window is never copied but into
-        its batch.
-
-        Parameters
-        ----------
-        series : array_like (T, ...) or DataFrame
-            Rows in the order of time.
-        length : int
-            Rows of a window: X is ``(length, ...)`` for each sample.
-        horizon : int
-            The target of a window is that of its last row, or of so many rows later.
-        stride : int
-            Rows from the begin of a window to that of the next.
-        target : array_like (T, ...), str, list of str or callable, optional
-            Aligned with the rows: y as for :meth:`from_arrays`, a frame's columns, or a function
-            that makes it of the series.
-        features : list of str, optional
-            Columns of a frame that are X. Without it, all that have no other role.
-        time : array_like (T,) or str, optional
-            Times of the rows, or a frame's column of them: checked to ascend, within each group
-            where there are groups, which are then split at the same times.
-        groups : array_like (T,) or str, optional
-            Which series a row is of, where there are several below one another. No window reaches
-            over two. Without ``time`` each is split on its own.
-        val, test : float, int, rows or mask, optional
-            Fractions or numbers of the rows (times), of which the test has the last and val those
-            before them; or the rows themselves. A window is in a split if all of its rows and that
-            of its target are, so that no window crosses from one into the other.
-        gap : int
-            Rows (times) before val and before the test that are in no split besides.
-        normalize : {"standard", "y", "both"} or None
-            Standardise inputs, float targets or both by the rows of training windows, as
-            standardize of the class does.
-        batch_size, shuffle, classes, allow_nonfinite, drop_last, seed, num_workers, pin_memory
-            As for the class.
-        **unknown
-            Refused by name, with the option that is meant.
-
-        Returns
-        -------
-        DataModule
-            Its rows are windows, by the row of the series that they begin with.
-
-        Raises
-        ------
-        ConfigError
-            For an option out of its range, or a column that is not there.
-        DataError
-            For a series shorter than a window, a split without one, times that do not ascend,
-            groups that are mixed, values that are no numbers.
-
-        Examples
-        --------
-        >>> series = np.cumsum(np.random.rand(200, 3) - 0.5, axis=0)
-        >>> up = np.diff(series[:, 0], prepend=0.0) > 0
-        >>> data = hl.DataModule.from_windows(series, 20, 1, target=up, val=0.2)
-        >>> len(data), data.example_batch()["x"]
-        (140, ('float32', (64, 20, 3)))
-        """
-        refuse_options(unknown, cls.from_windows)
-        self = cls.__new__(cls)
-        self._set_options(
-            batch_size, num_workers, pin_memory, shuffle, drop_last, seed, allow_nonfinite
-        )
-        wanted, scales_targets = read_normalize(normalize)
-        windows = read_windows(
-            series,
-            length,
-            horizon,
-            stride,
-            target=target,
-            features=features,
-            time=time,
-            groups=groups,
-            shares={"val": val, "test": test},
-            gap=gap,
-            seed=self._seed,
-        )
-        table = read_table(windows.X, windows.y, None, standardize=wanted)
-        rows = windows.rows.items()
-        parts: dict[str, tuple[Table, Rows | None]] = {
-            name: (table, of) for name, of in rows if of is not None
-        }
-        self._set_splits(parts, wanted, scales_targets)
-        self._name_classes(classes)
-        return self
-
-    @classmethod
-    def from_sequences(
-        cls,
-        X: Any,
-        y: Any = None,
-        *,
-        lengths: Any = None,
-        buckets: str | int | Sequence[int] = "auto",
-        lengths_as: str = "lengths",
-        pad_value: float = 0.0,
-        val: Any = None,
-        test: Any = None,
-        batch_size: int = 64,
-        shuffle: bool = True,
-        split: str | None = None,
-        stratify: bool | str = "auto",
-        groups: Any = None,
-        sample_weight: Any = None,
-        normalize: str | None = None,
-        classes: Sequence[Any] | None = None,
-        allow_nonfinite: bool = False,
-        drop_last: bool = False,
-        seed: int = 42,
-        num_workers: int = 0,
-        pin_memory: bool | str = "auto",
-        **unknown: Any,
-    ) -> DataModule:
-        """A DataModule of sequences of several lengths, which are padded in batches alone.
-
-        Each batch has sequences of one bucket: as many rows each as the bucket's length, those
-        behind a sequence's end being padding. There is a plan for each bucket, and all of them
-        share one memory, as large as the longest bucket needs. The order of batches mixes buckets.
-
-        Parameters
-        ----------
-        X : list of array_like (T_i, ...), or array_like (rows, ...) with lengths
-            A row for each step: features, or integers as ids for embeddings. They are copied once,
-            below one another.
-        y : array_like (n, ...) or list of array_like (T_i,), optional
-            A target for each sequence, as for :meth:`from_arrays`; or a class for each row, of
-            which those in padding count nothing in losses and metrics. With lengths, the classes of
-            all rows may be one array.
-        lengths : array_like (n,), optional
-            Rows of each sequence, where X has them below one another.
-        buckets : "auto", int or list of int
-            Lengths; each sequence goes to the shortest that holds it. One length pads everything to
-            it. "auto": as few, up to 8, as leave a tenth of padding, each with a batch's sequences
-            at least.
-        lengths_as : {"lengths", "padding_mask", "attention_mask"}
-            What forward gets as its second argument, ``forward(x, lengths)``: int64 lengths
-            ``(batch,)``, as :func:`nn.utils.rnn.pack_padded_sequence` takes them, or bools
-            ``(batch, rows)``: True in padding, as ``key_padding_mask`` of attention has it, or True
-            in rows of the sequence, as ``attention_mask`` of BERT.
-        pad_value : float
-            What stands in padding, after standardisation.
-        val, test
-            A fraction or number of the sequences, their numbers, a mask, or data of its own:
-            ``(X, y)``, ``(X, y, weight)``, lists of sequences.
-        batch_size : int
-            Sequences in a step. Each bucket may have a smaller last batch.
-        split, stratify, groups, sample_weight
-            As for :meth:`from_arrays`, one for each sequence.
-        normalize : {"standard", "y", "both"} or None
-            Standardise features by the rows of training sequences, padding left out; float targets;
-            or both.
-        shuffle, classes, allow_nonfinite, drop_last, seed, num_workers, pin_memory
-            As for the class.
-        **unknown
-            Refused by name, with the option that is meant.
-
-        Returns
-        -------
-        DataModule
-
-        Raises
-        ------
-        ConfigError
-            For an option out of its range.
-        DataError
-            For a sequence without rows or longer than all buckets, rows of several shapes, lengths
-            that do not add up to the rows, targets that are neither one for each sequence nor one
-            for each row.
-
-        Notes
-        -----
-        A mean over sequences is the same in any bucket. What forward makes of padding is its own:
-        a mean over time, attention or a convolution has to leave it out by its second argument, and
-        recurrent layers take lengths or a packed sequence. A :class:`nn.BatchNorm1d` over steps
-        counts padding.
-
-        Examples
-        --------
-        >>> rng = np.random.default_rng(0)
-        >>> X = [rng.random((n, 3)) for n in rng.integers(5, 40, 200)]
-        >>> y = [int(x.mean() > 0.5) for x in X]
-        >>> data = hl.DataModule.from_sequences(X, y, buckets=[20, 40], val=0.2, batch_size=16)
-        >>> model = hl.models.lstm_classifier(3, 2)
-        >>> result = hl.train(model, data, max_epochs=2)
-        """
-        refuse_options(unknown, cls.from_sequences)
-        self = cls.__new__(cls)
-        self._set_options(
-            batch_size, num_workers, pin_memory, shuffle, drop_last, seed, allow_nonfinite
-        )
-        wanted, scales_targets = read_normalize(normalize)
-        role = read_role(lengths_as)
-        laid = read_sequences(X, y, lengths, sample_weight, standardize=wanted)
-        fill = read_pad_value(pad_value, laid)
-        n, shares = len(laid.sequences.lengths), {"val": val, "test": test}
-        own, rows = self._divide(n, shares, laid.ids, groups, split, 0, stratify)
-        parts = {"train": (laid, rows["train"])}
-        for name in ("val", "test"):
-            if name in own:
-                source = unpack_dataset(own[name], name)
-                part = read_sequences(
-                    source.X, source.y, None, source.weight, prefix=f"{name} ", like=laid,
-                    standardize=wanted,
-                )  # fmt: skip
-                parts[name] = part, None
-            elif rows[name] is not None:
-                parts[name] = laid, rows[name]
-        known = {id(part): part.sequences.lengths for part, _ in parts.values()}
-        found = read_buckets(buckets, np.concatenate(list(known.values())), self._batch_size)
-        layout = Layout(found, role, fill)
-        splits = {name: lay_sequences(part, of, layout) for name, (part, of) in parts.items()}
-        targets = [targets_of(part, splits[name]) for name, (part, _) in parts.items()]
-        self._hold(splits, targets, frozenset({"0"} if wanted else ()), scales_targets)
+        self._set_sampling(sampler, weights, samples_per_epoch)
         self._name_classes(classes)
         return self
 

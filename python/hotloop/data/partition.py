@@ -21,7 +21,16 @@ from hotloop.base.scalars import plain
 from hotloop.data.arrays import read_raw
 from hotloop.errors import ConfigError, DataError
 
-__all__ = ["apportion", "divide_rows", "read_groups"]
+__all__ = [
+    "apportion",
+    "divide_rows",
+    "draw_some",
+    "is_share",
+    "read_groups",
+    "read_rows",
+    "read_share",
+    "rows_apart",
+]
 
 Rows = npt.NDArray[np.int64]
 
@@ -89,14 +98,14 @@ def divide_rows(
         if share is None or _is_zero(share):
             continue
         if np.ndim(share) or isinstance(share, range):
-            made[name] = _read_rows(name, share, n)
+            made[name] = read_rows(name, share, n)
             taken = made[name]
             if not free[taken].all():
                 both = int(np.asarray(taken)[~free[taken]][0])
                 raise DataError(f"test: row {both} is in val already; splits must not overlap")
             free[taken] = False
         else:
-            sizes[name] = _count(name, share, n)
+            sizes[name] = read_share(name, share, n)
     pool = np.flatnonzero(free)
     if gap:
         _check_gap(sizes, how, gap, groups)
@@ -126,11 +135,11 @@ def divide_rows(
             if gap:
                 free[pool[_rows_before(pool, drawn[name], gap)]] = False
     elif how == "time":
-        if stratify is True:
-            _refuse_order()
+        check_stratify(stratify, ids, is_grouped=groups is not None, by_time=True)
         raise ConfigError(
             "split: says how val and test are drawn, got split='time' without a fraction or count "
-            "as val or test; write one, or leave split out"
+            "as val or test; write one, or leave split out (walk-forward folds by time are "
+            "data.folds(n, split='time'))"
         )
     if not free.all():
         made["train"] = np.flatnonzero(free)
@@ -140,6 +149,12 @@ def divide_rows(
 
 
 # ---- shares
+
+
+def is_share(share: Any) -> bool:
+    """Whether a split is a fraction or count, to be drawn; not rows, a mask or data of its own."""
+    drawn = share is not None and not isinstance(share, (tuple, range)) and not np.ndim(share)
+    return bool(drawn) and not _is_zero(share)
 
 
 def _is_zero(share: Any) -> bool:
@@ -167,7 +182,14 @@ def _rows_before(pool: Rows, rows: Rows, gap: int) -> slice:
     return slice(first - gap, first)
 
 
-def _count(name: str, share: Any, n: int) -> int:
+def read_share(name: str, share: Any, n: int) -> int:
+    """A fraction or count of n rows as a count.
+
+    Raises
+    ------
+    ConfigError, DataError
+        For one out of range.
+    """
     share = plain(share)
     if isinstance(share, (bool, str)):
         reject(name, "must be a fraction, a count, a tuple (X, y) or row numbers", share)
@@ -190,19 +212,37 @@ def _count(name: str, share: Any, n: int) -> int:
     return count
 
 
-def _read_rows(name: str, share: Any, n: int) -> Rows:
+def read_rows(name: str, share: Any, n: int, *, is_split: bool = True) -> Rows:
+    """Row numbers or a mask of n rows as row numbers, ascending.
+
+    Parameters
+    ----------
+    name : str
+        Of the share, for messages.
+    share : array_like
+    n : int
+    is_split : bool
+        Whether the share is that of a split, which may have data of its own.
+
+    Raises
+    ------
+    DataError
+        For numbers out of range, given twice, or none.
+    """
     rows = read_raw(share, name)
     if rows.dtype == np.bool_:
         if rows.shape != (n,):
             raise DataError(f"{name}: a mask must have shape ({n},), got {rows.shape}")
         rows = np.flatnonzero(rows)
     if rows.ndim != 1 or (rows.dtype.kind not in "iu" and rows.size):
+        fix = f"; write {name}=(X, y) for data of its own" if is_split else ""
         raise DataError(
             f"{name}: row numbers must be a 1-d array of integers, got dtype {rows.dtype} of shape "
-            f"{rows.shape}; write {name}=(X, y) for data of its own"
+            f"{rows.shape}{fix}"
         )
     if not rows.size:
-        raise DataError(f"{name}: no rows were given; write {name}=None for no such split")
+        fix = f"; write {name}=None for no such split" if is_split else ""
+        raise DataError(f"{name}: no rows were given{fix}")
     for bad in (rows.min(), rows.max()):
         if not 0 <= bad < n:
             raise DataError(f"{name}: row numbers must lie between 0 and {n - 1}, got {bad}")
@@ -216,6 +256,53 @@ def _read_rows(name: str, share: Any, n: int) -> Rows:
 # ---- drawing
 
 
+def rows_apart(n: int, test: Rows | None, gap: int) -> Rows:
+    """Rows that are not for testing, nor among the ``gap`` ones before the test."""
+    free = np.ones(n, dtype=np.bool_)
+    if test is None:
+        return np.arange(n)
+    free[test] = False
+    pool = np.flatnonzero(free)
+    return np.delete(pool, _rows_before(pool, test, gap)) if gap else pool
+
+
+def draw_some(
+    name: str, share: int | float, n: int, ids: npt.NDArray[Any] | None, seed: int
+) -> Rows:
+    """A fraction or number of n rows, ascending, drawn at random.
+
+    Parameters
+    ----------
+    name : str
+        Of the share, for messages.
+    share : int or float
+    n : int
+    ids : integer array (n,) or None
+        With classes each has its share, to within a row.
+    seed : int
+
+    Raises
+    ------
+    ConfigError, DataError
+        For a share out of range.
+    """
+    share = plain(share)
+    if isinstance(share, float) and 0.0 < share <= 1.0:
+        count = max(1, round(share * n))
+    elif isinstance(share, int) and not isinstance(share, bool) and share > 0:
+        count = share
+    else:
+        reject(name, "must be a fraction above 0, a number of rows, row numbers or a mask", share)
+    if count > n:
+        raise DataError(f"{name}: {count:,} rows were asked for, there are {n:,}")
+    order = _core.permutation(seed, _STREAM, 0, n)
+    if ids is None or ids.ndim != 1:
+        return np.sort(order[:count])
+    by_class = order[np.argsort(ids[order], kind="stable")]
+    places = np.arange(n + 1) * count // n  # steps by 1 count times, evenly
+    return np.sort(by_class[np.diff(places) > 0])
+
+
 def _draw(
     pool: Rows,
     sizes: dict[str, int],
@@ -227,16 +314,10 @@ def _draw(
     stratify: bool | str,
     seed: int,
 ) -> dict[str, Rows]:
+    check_stratify(stratify, ids, is_grouped=groups is not None, by_time=by_time)
     if groups is not None:
-        if stratify is True:
-            raise ConfigError(
-                "stratify: whole groups cannot be stratified, got stratify=True and groups; leave "
-                "one of them out"
-            )
         return _draw_groups(pool, sizes, groups[pool], not by_time, seed)
     if by_time:
-        if stratify is True:
-            _refuse_order()
         return _cut(pool, sizes, gap)
     order = _core.permutation(seed, _STREAM, 0, len(pool))
     if _can_stratify(None if ids is None else ids[pool], len(sizes) + 1, stratify):
@@ -245,11 +326,29 @@ def _draw(
     return _cut(pool[order], sizes)
 
 
-def _refuse_order() -> None:
-    raise ConfigError(
-        "stratify: splits in the order of the rows cannot be stratified, got stratify=True and "
-        "split='time'; leave one of them out"
-    )
+def check_stratify(
+    stratify: bool | str, ids: npt.NDArray[Any] | None, *, is_grouped: bool, by_time: bool
+) -> None:
+    """Refuses stratify=True where there is nothing to stratify by, or rows are divided otherwise.
+
+    Raises
+    ------
+    ConfigError
+    """
+    if stratify is not True:
+        return
+    if is_grouped:
+        raise ConfigError(
+            "stratify: whole groups cannot be stratified, got stratify=True and groups; leave one "
+            "of them out"
+        )
+    if by_time:
+        raise ConfigError(
+            "stratify: splits in the order of the rows cannot be stratified, got stratify=True and "
+            "split='time'; leave one of them out"
+        )
+    if ids is None or ids.ndim != 1:
+        raise ConfigError("stratify: needs one class per row in y, got stratify=True")
 
 
 def _cut(order: Rows, sizes: dict[str, int], gap: int = 0) -> dict[str, Rows]:
@@ -266,8 +365,6 @@ def _can_stratify(ids: npt.NDArray[Any] | None, n_splits: int, stratify: bool | 
     if stratify is False:
         return False
     if ids is None or ids.ndim != 1:
-        if stratify is True:
-            raise ConfigError("stratify: needs one class per row in y, got stratify=True")
         return False
     values, counts = np.unique(ids, return_counts=True)
     rarest = int(np.argmin(counts))

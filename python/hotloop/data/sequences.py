@@ -36,6 +36,7 @@ __all__ = [
     "read_pad_value",
     "read_role",
     "read_sequences",
+    "split_sequences",
     "targets_of",
 ]
 
@@ -361,31 +362,44 @@ def read_pad_value(value: Any, laid: Laid) -> float:
     return float(value)
 
 
-def lay_sequences(laid: Laid, numbers: Rows | None, layout: Layout) -> Split:
-    """The split of some sequences, with its buckets.
+def lay_sequences(laid: Laid, layout: Layout) -> tuple[Field, ...]:
+    """Fields of sequences in the longest bucket, from which those of any bucket are cut.
 
     Parameters
     ----------
     laid : Laid
-    numbers : int64 array or None
-        Of its sequences; None: all.
     layout : Layout
     """
-    sequences = laid.sequences
-    chosen = np.arange(len(sequences.lengths)) if numbers is None else np.asarray(numbers)
-    longest = layout.buckets[-1]
-    series = {
-        field.name: _with_room(field.array, longest) if field.name in laid.by_row else None
-        for field in laid.table.fields
-    }
-    of_bucket = bucket_of(layout.buckets, sequences.lengths[chosen])
+    return tuple(_lay_field(laid, field, layout) for field in laid.table.fields)
+
+
+def split_sequences(
+    fields: tuple[Field, ...], numbers: Rows | None, buckets: Sequence[int]
+) -> Split:
+    """The split of some sequences of fields that were laid, with its buckets.
+
+    Parameters
+    ----------
+    fields : tuple of Field
+        Of whatever bucket.
+    numbers : int64 array or None
+        Of sequences; None: all.
+    buckets : sequence of int
+        Lengths of all buckets, ascending.
+    """
+    padding = fields[0].padding
+    assert padding is not None  # of sequences
+    sequences = padding.sequences
+    chosen = np.arange(len(sequences.lengths)) if numbers is None else numbers
+    of_bucket = bucket_of(buckets, sequences.lengths[chosen])
     made = []
     for number in np.unique(of_bucket)[::-1]:
         inside = chosen[of_bucket == number]
-        fields = _fields_of(laid, layout.buckets[number], layout, series)
-        made.append(Split(fields, sequences.starts[inside], len(inside)))
+        of = tuple(_at_length(field, buckets[number]) for field in fields)
+        made.append(Split(of, sequences.starts[inside], len(inside)))
+    longest = buckets[-1]
     is_long = made[0].fields[0].shape[0] == longest
-    whole = made[0].fields if is_long else _fields_of(laid, longest, layout, series)
+    whole = made[0].fields if is_long else tuple(_at_length(field, longest) for field in fields)
     return Split(whole, sequences.starts[chosen], len(chosen), tuple(made))
 
 
@@ -394,26 +408,35 @@ def _with_room(array: Array, longest: int) -> Array:
     return np.concatenate([array, np.zeros((longest, *array.shape[1:]), array.dtype)])
 
 
-def _fields_of(
-    laid: Laid, length: int, layout: Layout, series: dict[str, Array | None]
-) -> tuple[Field, ...]:
-    fields = []
-    n_rows = len(laid.sequences.left)
-    for field in laid.table.fields:
-        base, array, dtype = series[field.name], field.array, field.dtype
-        role, fill = "sequence", 0.0
-        if base is not None:
-            array, role = windows_of(base, length)[:n_rows], "rows"
-            fill = layout.fill
-            if field.name == "y":  # values have no class that counts nothing
-                fill = IGNORED if field.dtype == "int64" else 0.0
-        elif field.name == "x.1":
-            role, dtype = layout.role, "int64" if layout.role == "lengths" else "bool"
-        padding = Padding(laid.sequences, length, role, fill)
-        fields.append(
-            dataclasses.replace(field, array=array, dtype=dtype, padding=padding, series=base)
-        )
-    return tuple(fields)
+def _lay_field(laid: Laid, field: Field, layout: Layout) -> Field:
+    """A field of the longest bucket."""
+    longest = layout.buckets[-1]
+    array, dtype, base = field.array, field.dtype, None
+    role, fill = "sequence", 0.0
+    if field.name in laid.by_row:
+        base = _with_room(field.array, longest)
+        array, role = windows_of(base, longest)[: len(laid.sequences.left)], "rows"
+        fill = layout.fill
+        if field.name == "y":  # values have no class that counts nothing
+            fill = IGNORED if field.dtype == "int64" else 0.0
+    elif field.name == "x.1":
+        role, dtype = layout.role, "int64" if layout.role == "lengths" else "bool"
+    padding = Padding(laid.sequences, longest, role, fill)
+    return dataclasses.replace(field, array=array, dtype=dtype, padding=padding, series=base)
+
+
+def _at_length(field: Field, length: int) -> Field:
+    """The same field in a bucket of this length."""
+    padding = field.padding
+    assert padding is not None
+    if padding.length == length:
+        return field
+    array = field.array
+    if padding.role == "rows":
+        assert field.series is not None
+        array = windows_of(field.series, length)[: len(array)]
+    padding = dataclasses.replace(padding, length=length)
+    return dataclasses.replace(field, array=array, padding=padding)
 
 
 def targets_of(laid: Laid, split: Split) -> dict[str, Targets]:

@@ -12,6 +12,7 @@ those of others, but rows that a model was fitted on would be part of what it is
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -21,16 +22,123 @@ import numpy.typing as npt
 
 from hotloop.base.rules import reject, whole
 from hotloop.data.arrays import column_names, pick_columns, read_raw, to_array
-from hotloop.data.partition import divide_rows, read_groups
+from hotloop.data.folds import Fold, Wish, walk_forward
+from hotloop.data.partition import divide_rows, is_share, read_groups, rows_apart
 from hotloop.data.strides import windows_of
 from hotloop.errors import ConfigError, DataError
 
-__all__ = ["Windows", "read_normalize", "read_windows"]
+__all__ = ["WindowOrigin", "Windows", "read_aligned", "read_normalize", "read_windows"]
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
 
 _SPLITS = ("train", "val", "test")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class WindowOrigin:
+    """What windows are drawn from: the rows of a series and their splits.
+
+    Attributes
+    ----------
+    parts : int64 array (n,)
+        The number of the split of every row of the series; -1: in none.
+    runs : int64 array
+        The row that each group begins with, and the end.
+    steps : int64 array (n,) or None
+        Numbers of the times of the rows, by which all groups are divided; None: each on its own.
+    reach, stride : int
+        Rows from a window's first to that of its target, and to the next window's first.
+    what : str
+        A window in words.
+    gap : int
+        Rows (times) before a split that is drawn.
+    has_test_gap : bool
+        Whether the test was drawn.
+    pool : int64 array or None
+        Windows that there are, by the row that they begin with; None: all.
+    ids : integer array or None
+        Class ids of windows by the row that they begin with, where there are classes.
+    """
+
+    parts: Rows
+    runs: Rows
+    steps: Rows | None
+    reach: int
+    stride: int
+    what: str
+    gap: int
+    has_test_gap: bool
+    pool: Rows | None = None
+    ids: Array | None = None
+
+    @property
+    def n(self) -> int:
+        """Windows that begin with any row."""
+        return len(self.parts) - self.reach
+
+    def windows(self, parts: Rows | None = None) -> dict[str, Rows | None]:
+        """First rows of the windows of each split, of these or other splits of the rows."""
+        parts = self.parts if parts is None else parts
+        found = _choose(self.runs, parts, self.reach, self.stride, self.what)
+        if self.pool is None:
+            return found
+        return {
+            name: None if of is None else np.intersect1d(of, self.pool)
+            for name, of in found.items()
+        }
+
+    def keep(self, rows: Rows) -> WindowOrigin:
+        """The same with these windows alone."""
+        kept = rows if self.pool is None else np.intersect1d(self.pool, rows)
+        return dataclasses.replace(self, pool=kept)
+
+    def fold(self, k: int, wish: Wish) -> Fold:
+        """The k-th fold: windows are divided by time.
+
+        Raises
+        ------
+        ConfigError
+            For folds at random.
+        DataError
+            For a part without a window.
+        """
+        if wish.how == "random":
+            raise ConfigError(
+                "split: windows share rows with their neighbours and are divided by time, got "
+                "split='random'; leave it out"
+            )
+        gap = self.gap if wish.gap is None else wish.gap
+        parts = np.full(len(self.parts), -1, np.int64)
+        if self.steps is not None:
+            by_step = np.full(int(self.steps.max()) + 1, -1, np.int64)
+            by_step[self.steps] = self.parts
+            parts = self._divide(by_step, k, wish.n, gap)[self.steps]
+        else:
+            for begin, end in itertools.pairwise(self.runs):
+                parts[begin:end] = self._divide(self.parts[begin:end], k, wish.n, gap)
+        found = self.windows(parts)
+        train, val = found["train"], found["val"]
+        if train is None or val is None or not len(train) or not len(val):
+            raise DataError(
+                f"folds: fold {k} of {wish.n} must have windows to train and to validate on, got "
+                f"{0 if train is None else len(train)} and {0 if val is None else len(val)}; make "
+                "fewer folds"
+            )
+        return Fold(train, val)
+
+    def _divide(self, parts: Rows, k: int, n: int, gap: int) -> Rows:
+        """The splits of a fold of rows (times) in order."""
+        test = np.flatnonzero(parts == _SPLITS.index("test"))
+        free = rows_apart(
+            len(parts), test if len(test) else None, self.gap if self.has_test_gap else 0
+        )
+        end, begin, stop = walk_forward(len(free), n, gap, "rows")[k]
+        made = np.full(len(parts), -1, np.int64)
+        made[test] = _SPLITS.index("test")
+        made[free[:end]] = _SPLITS.index("train")
+        made[free[begin:stop]] = _SPLITS.index("val")
+        return made
 
 
 class Windows(NamedTuple):
@@ -39,6 +147,7 @@ class Windows(NamedTuple):
     X: Array
     y: Any
     rows: dict[str, Rows | None]
+    origin: WindowOrigin
 
 
 def read_normalize(value: Any) -> tuple[bool, bool]:
@@ -97,11 +206,18 @@ def read_windows(
     groups_of = np.zeros(n, np.int64) if grouping is None else read_groups(grouping, n)
     runs = _runs_of(groups_of)
     steps = None if times is None else _read_times(times, runs, n)
-    parts = _divide(runs, steps, n, shares, gap, seed)
-    rows = _choose(runs, parts, n, reach, stride, f"length {length} and horizon {horizon}")
-    last = n - reach
-    y = None if goal is None else _read_target(goal, n)[reach:]
-    return Windows(windows_of(base, length)[:last], y, rows)
+    origin = WindowOrigin(
+        _divide(runs, steps, n, shares, gap, seed),
+        runs,
+        steps,
+        reach,
+        stride,
+        f"length {length} and horizon {horizon}",
+        gap,
+        has_test_gap=is_share(shares.get("test")),
+    )
+    y = None if goal is None else read_aligned("target", goal, n)[reach:]
+    return Windows(windows_of(base, length)[: n - reach], y, origin.windows(), origin)
 
 
 # ---- what has which role
@@ -131,11 +247,17 @@ def _read_roles(
     return table, goal, times, grouping
 
 
-def _read_target(goal: Any, n: int) -> Array:
-    array = read_raw(goal, "target")
+def read_aligned(name: str, given: Any, n: int) -> Array:
+    """An array with an entry for each row of a series.
+
+    Raises
+    ------
+    DataError
+    """
+    array = read_raw(given, name)
     if array.ndim == 0 or len(array) != n:
         raise DataError(
-            f"target: must have one entry per row of the series, which has {n}, got shape "
+            f"{name}: must have one entry per row of the series, which has {n}, got shape "
             f"{array.shape}; what is aligned with windows goes through from_arrays"
         )
     return array
@@ -191,7 +313,7 @@ def _divide(
 
 
 def _divide_one(n: int, shares: Mapping[str, Any], gap: int, seed: int) -> Rows:
-    is_drawn = any(share is not None and not np.ndim(share) and share for share in shares.values())
+    is_drawn = any(is_share(share) for share in shares.values())
     rows = divide_rows(
         n,
         dict(shares),
@@ -213,10 +335,9 @@ def _divide_one(n: int, shares: Mapping[str, Any], gap: int, seed: int) -> Rows:
     return parts
 
 
-def _choose(
-    runs: Rows, parts: Rows, n: int, reach: int, stride: int, what: str
-) -> dict[str, Rows | None]:
+def _choose(runs: Rows, parts: Rows, reach: int, stride: int, what: str) -> dict[str, Rows | None]:
     """First rows of the windows of each split: all their rows are of one group and split."""
+    n = len(parts)
     begins = np.zeros(n, np.int64)
     begins[runs[1:-1]] = 1
     pieces = np.cumsum(begins | (np.diff(parts, prepend=parts[0]) != 0))

@@ -10,11 +10,12 @@ from hotloop.base.messages import format_count, show
 from hotloop.base.rules import flag, items, number, whole
 
 if TYPE_CHECKING:
-    from hotloop import _core
     from hotloop.data.module import DataModule
 
-__all__ = ["LoadingRates", "bench_data"]
+__all__ = ["BatchMaker", "LoadingRates", "bench_data"]
 
+_SLICE_SECONDS = 0.05
+_WARM_UP = 0.2  # of the seconds
 _NEAR = 0.95  # of the best rate: fewer workers that reach it are better
 
 
@@ -102,49 +103,72 @@ def bench_data(
     return rates
 
 
-def _time(data: DataModule, name: str, workers: int, seconds: float) -> float:
-    """Samples a second."""
-    from hotloop import _core
-    from hotloop.nn.module import Module
-    from hotloop.training.plans.runtime import Runtime, gather_batch
+class BatchMaker:
+    """Makes the batches of a split as training has them, for nobody.
 
-    training = name == "train"
-    groups = data.batches(name, training=training, merge_tail=False)
-    split = data.split(name)
-    assert split is not None  # batches has checked
-    rows, count, number_of = groups[0]
-    part = split.parts[number_of]
-    nothing = Module()  # which the runtime does not keep
-    runtime = Runtime(nothing, _core.Device("cpu"))
-    try:
-        runtime.upload()
-        ring = runtime.ring(workers, rows, **data.loading(name))
-        feed = data.feeds(name, groups[:1], training=training, **ring)[0]
+    Parameters
+    ----------
+    data : DataModule
+    name : {"train", "val", "test"}
+        The split; of its groups of equal batches the first.
+    workers : int
+
+    Attributes
+    ----------
+    rows : int
+        Samples in a batch.
+    """
+
+    def __init__(self, data: DataModule, name: str, workers: int) -> None:
+        from hotloop import _core
+        from hotloop.nn.module import Module
+        from hotloop.training.plans.runtime import Runtime, gather_batch
+
+        training = name == "train"
+        groups = data.batches(name, training=training, merge_tail=False)
+        split = data.split(name)
+        assert split is not None  # batches has checked
+        self.rows, self._count, number_of = groups[0]
+        part = split.parts[number_of]
+        self._nothing = Module()  # which the runtime does not keep
+        self._runtime = Runtime(self._nothing, _core.Device("cpu"))
+        self._runtime.upload()
+        ring = self._runtime.ring(workers, self.rows, **data.loading(name))
+        self._feed = data.feeds(name, groups[:1], training=training, **ring)[0]
 
         def build(trace: Any) -> None:
-            for field in gather_batch(trace, part, rows, []).values():
+            for field in gather_batch(trace, part, self.rows, data.transforms).values():
                 trace.graph.output(field.id_in(trace))
 
-        graph, _ = runtime.trace(build, training=False)
-        plan = runtime.plan(graph, part, feed)
-        return _run(plan, feed, rows, count, seconds)
-    finally:
-        runtime.close()
+        graph, _ = self._runtime.trace(build, training=False)
+        self._plan = self._runtime.plan(graph, part, self._feed)
+        self._epoch = 0
+        self._feed.seek(0)
 
-
-def _run(plan: _core.Plan, feed: _core.Feed, rows: int, count: int, seconds: float) -> float:
-    slice_seconds = 0.05
-    done, epoch = 0, 0
-    began, warm = time.perf_counter(), False
-    feed.seek(epoch)
-    while True:
-        how, ran = plan.run(max(1, count), slice_seconds)
-        done += ran
-        now = time.perf_counter()
+    def make(self, seconds: float) -> int:
+        """Makes batches for about so long; how many."""
+        how, made = self._plan.run(max(1, self._count), seconds)
         if how == "feed_end":
-            epoch += 1
-            feed.seek(epoch)
-        if not warm and now - began > 0.2 * seconds and done:
-            began, done, warm = now, 0, True
-        elif warm and done and now - began > seconds:
-            return done * rows / (now - began)
+            self._epoch += 1
+            self._feed.seek(self._epoch)
+        return made
+
+    def close(self) -> None:
+        """Gives back what it holds."""
+        self._runtime.close()
+
+
+def _time(data: DataModule, name: str, workers: int, seconds: float) -> float:
+    """Samples a second."""
+    maker = BatchMaker(data, name, workers)
+    done, warm, began = 0, False, time.perf_counter()
+    try:
+        while True:
+            done += maker.make(_SLICE_SECONDS)
+            now = time.perf_counter()
+            if not warm and now - began > _WARM_UP * seconds and done:
+                began, done, warm = now, 0, True
+            elif warm and done and now - began > seconds:
+                return done * maker.rows / (now - began)
+    finally:
+        maker.close()

@@ -203,6 +203,7 @@ class Steps:
             scoring=scoring_of(config),
             pixels={f.name: f.array.dtype == np.uint8 for f in inputs},
             padding=padding_of(split.fields),
+            encoding=data.encoding,
         )
 
     @staticmethod
@@ -212,8 +213,11 @@ class Steps:
 
     # ---- one batch
 
-    def _batch(self, trace: Trace, split: Split, rows: int) -> dict[str, Any]:
-        fields = gather_batch(trace, split, rows, self._transforms)
+    def _batch(
+        self, trace: Trace, split: Split, rows: int, *, training: bool = False
+    ) -> dict[str, Any]:
+        steps = self.data.augment_steps if training else ()
+        fields = gather_batch(trace, split, rows, self._transforms, steps)
         trace.note_batch(fields.values())
         return nest_fields(fields)
 
@@ -344,7 +348,7 @@ class Steps:
         layout = self.runtime.layout
 
         def build(trace: Trace) -> tuple[dict[str, list[Terms]], list[int], list[int], list[int]]:
-            batch = self._batch(trace, split, rows)
+            batch = self._batch(trace, split, rows, training=True)
             said = _told(batch) if self._padding is not None else []
             told = [tensor.id_in(trace) for tensor in said]
             weights = [batch["weight"].id_in(trace)] if "weight" in batch else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hotloop.base.messages import counted, format_bytes, format_count
+from hotloop.data.module import DataModule
 from hotloop.data.split import Split
 from hotloop.training.plans.accelerator import name_device
 from hotloop.training.plans.precision import describe
@@ -42,6 +43,8 @@ def describe_run(planner: Planner, log: str) -> str:
     home = ""
     if runtime.has_own_memory:
         home = ", fed from the CPU" if runtime.is_fed else ", in the GPU's memory"
+    if train.is_streamed:
+        home = f", made by {counted(data.num_workers, 'thread')}" if data.num_workers else ""
     parts = f" in micro-batches of {planner.micro_rows}" if planner.micro_rows else ""
     clip = config.gradient_clip_val
     by_time = "" if config.max_time is None else " (by time where max_time comes before max_epochs)"
@@ -65,7 +68,7 @@ def describe_run(planner: Planner, log: str) -> str:
     facts += [
         ("model", f"{format_count(runtime.n_trainable)} parameters {again}".strip()),
         ("data", f"{rows} {_name_rows(train)}{home}, batch {data.batch_size}{parts}"),
-        *([("images", "bytes as float32, 0 to 255")] if _has_images_of_bytes(train) else []),
+        *([("images", "bytes as float32, 0 to 255")] if _has_images_of_bytes(data, train) else []),
         ("loss", _describe_loss(planner.steps)),
         *([("metrics", functions)] if functions else []),
         ("optimizer", f"{optimizer.name} lr {config.lr:g}{decay}"),
@@ -91,10 +94,14 @@ def _name_rows(split: Split) -> str:
     return f"sequences in buckets of {', '.join(lengths)}"
 
 
-def _has_images_of_bytes(split: Split) -> bool:
+def _has_images_of_bytes(data: DataModule, split: Split) -> bool:
     """Whether inputs are images of uint8, which enter forward as floats of the same values."""
+    changed = {name for _, fitted in data.transforms for name in fitted}
     return any(
-        field.name.startswith("x") and field.array.dtype == "uint8" and field.array.ndim > 3
+        field.name not in changed
+        and field.name.startswith("x")
+        and field.array.dtype == "uint8"
+        and field.array.ndim > 3
         for field in split.fields
     )
 

@@ -1,0 +1,287 @@
+"""Other divisions of the same data: folds of cross-validation, subsets, and whose rows are where.
+
+A fold is a DataModule that shares the arrays and has other row numbers; what is fitted on training
+rows (standardisation) or checked is fitted and checked anew. So n folds cost n lists of rows.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from hotloop.base.rules import optional, reject, whole
+from hotloop.base.scalars import plain
+from hotloop.data.checks import check_weights
+from hotloop.data.folds import Origin, RowOrigin, Wish
+from hotloop.data.partition import (
+    divide_rows,
+    draw_some,
+    is_share,
+    read_groups,
+    read_rows,
+    rows_apart,
+)
+from hotloop.data.sampling import Sampling, draw_rows, read_sampling
+from hotloop.data.sequences import split_sequences
+from hotloop.data.split import Split
+from hotloop.data.splits import DataSplits
+from hotloop.errors import ConfigError, DataError
+
+__all__ = ["FoldedSplits"]
+
+Rows = npt.NDArray[np.int64]
+
+
+class FoldedSplits(DataSplits):
+    """Splits that can be divided in other ways; :class:`DataModule` has the ways to make them."""
+
+    _origin: Origin | None = None  # what training and validation rows are drawn from
+    _buckets: list[int] | None = None  # of sequences: the lengths of all buckets
+    _sampling: Sampling | None = None
+    _own: frozenset[str] = frozenset()  # splits whose rows are not those of the training data
+
+    def rows(self, split_name: str) -> Rows:
+        """Which rows of the data a split has, in the order of evaluation and prediction.
+
+        Parameters
+        ----------
+        split_name : {"train", "val", "test"}
+            Which one.
+
+        Returns
+        -------
+        int64 array (n,)
+            Ascending numbers of rows of X as it was given; of sequences their numbers, of windows
+            the rows of the series that they begin with. A split with data of its own has its own
+            numbers, from 0.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such split.
+
+        Examples
+        --------
+        Predictions for every row by a model that was not trained on it:
+
+        >>> X, y = hl.load_digits()
+        >>> data = hl.DataModule.from_arrays(X, y)
+        >>> found = np.zeros(len(X), int)
+        >>> for fold in data.folds(3):
+        ...     result = hl.train(nn.Linear(64, 10), fold, max_epochs=1)
+        ...     rows = fold.rows("val")
+        ...     found[rows] = hl.predict(result.model, X[rows], labels=True)
+        """
+        split = self._require(split_name)
+        padding = split.fields[0].padding
+        if split.rows is None:
+            return np.arange(split.n)
+        if padding is None:
+            return split.rows.copy()
+        return np.searchsorted(padding.sequences.starts, split.rows).astype(np.int64)
+
+    def fold(self, k: int, n: int, *, split: str | None = None, gap: int | None = None) -> Self:
+        """The k-th of n folds: the same data, trained on n - 1 parts and validated on another.
+
+        Parameters
+        ----------
+        k : int
+            From 0 to n - 1.
+        n : int
+            Folds, 2 at least (by time 1).
+        split : {"random", "time"}, optional
+            How rows are divided. Without it as the data was made; windows are divided by time.
+        gap : int, optional
+            With folds by time: rows (times) between training and validation that are in neither.
+            Without it that of the data.
+
+        Returns
+        -------
+        DataModule
+            Its training and validation rows are those that were no test rows, which stay as they
+            are. At random every one of them validates in one fold; classes (unless
+            ``stratify=False``) have their share in each to within a row, groups go whole. By time
+            the folds are an expanding walk-forward: the rows are cut into n + 1 blocks, and fold k
+            trains on the first k + 1 of them and validates on the next, so that no training row
+            is later than a validation row.
+
+        Raises
+        ------
+        ConfigError
+            For a k or n out of range, validation data that are no rows of the training data, or
+            wishes that contradict.
+        DataError
+            For fewer rows, groups or windows than folds need.
+
+        Examples
+        --------
+        >>> X, y = hl.load_digits()
+        >>> data = hl.DataModule.from_arrays(X, y, test=197).fold(0, 5)
+        >>> len(data.rows("train")), len(data.rows("val")), len(data.rows("test"))
+        (1280, 320, 197)
+        """
+        if split not in (None, "random", "time"):
+            reject("split", "must be 'random' or 'time'", split)
+        origin = self._take_origin("fold")
+        n = whole(1 if split != "random" else 2)("n", n)
+        k = whole(0, n - 1)("k", k)
+        gap = optional(whole(0))("gap", gap)
+        rows = origin.fold(k, Wish(n, split, gap, self._seed, self._shuffle))
+        return self._with_rows({"train": rows.train, "val": rows.val})
+
+    def folds(self, n: int, *, split: str | None = None, gap: int | None = None) -> list[Self]:
+        """All n folds of a cross-validation.
+
+        Parameters
+        ----------
+        n, split, gap
+            As for :meth:`fold`.
+
+        Returns
+        -------
+        list of DataModule
+            They share the arrays.
+
+        Raises
+        ------
+        ConfigError, DataError
+            As :meth:`fold`.
+
+        Examples
+        --------
+        >>> X, y = hl.load_digits()
+        >>> data = hl.DataModule.from_arrays(X, y, standardize=True)
+        >>> scores = [
+        ...     hl.train(nn.Linear(64, 10), fold, max_epochs=1).best_score for fold in data.folds(3)
+        ... ]
+        """
+        count = whole(1)("n", n)
+        return [self.fold(k, count, split=split, gap=gap) for k in range(count)]
+
+    def subset(self, rows: Any) -> Self:
+        """The same data with fewer training rows.
+
+        Parameters
+        ----------
+        rows : float, int or array
+            A fraction or number of the training rows, drawn at random by the seed, of each class
+            its share; or numbers of training rows, as :meth:`rows` has them, or a mask of all
+            rows.
+
+        Returns
+        -------
+        DataModule
+            Validation and test rows are the same; its folds are made of the rows that are left.
+
+        Raises
+        ------
+        ConfigError, DataError
+            For a share out of range, and rows that are no training rows.
+
+        Examples
+        --------
+        >>> X, y = hl.load_digits()
+        >>> data = hl.DataModule.from_arrays(X, y, val=0.2)
+        >>> [len(data.subset(share)) for share in (0.1, 0.5, 100)]
+        [144, 719, 100]
+        """
+        origin = self._take_origin("subset")
+        train = self.rows("train")
+        share = plain(rows)
+        if np.ndim(share) or isinstance(share, range):
+            kept = read_rows("rows", share, origin.n, is_split=False)
+            others = np.setdiff1d(kept, train)
+            if len(others):
+                raise DataError(f"rows: must be training rows, got {others[0]}, which is none")
+        else:
+            ids = origin.ids
+            of_train = None if ids is None or ids.ndim != 1 else ids[train]
+            kept = train[draw_some("rows", share, len(train), of_train, self._seed)]
+        made = self._with_rows({"train": kept})
+        held = [self.rows("val")] if "val" in self._splits and "val" not in self._own else []
+        made._origin = origin.keep(np.concatenate([kept, *held]))
+        return made
+
+    # ---- making them
+
+    def _set_sampling(self, sampler: Any, weights: Any, n_draws: Any) -> None:
+        """Reads how training rows are drawn, when the splits are there."""
+        self._sampling = read_sampling(sampler, weights, n_draws, shuffle=self._shuffle)
+        self._draw_training()
+
+    def _draw_training(self) -> None:
+        if self._sampling is None:
+            return
+        split = self._splits["train"]
+        ids = None if self._origin is None else self._origin.ids
+        n = len(split.fields[0].array) if self._origin is None else self._origin.n
+        self._splits["train"] = draw_rows(split, self.rows("train"), self._sampling, ids, n)
+
+    def _divide(
+        self,
+        n: int,
+        shares: Mapping[str, Any],
+        ids: npt.NDArray[Any] | None,
+        groups: Any,
+        how: str | None,
+        gap: Any,
+        stratify: bool | str,
+    ) -> tuple[dict[str, tuple[Any, ...]], dict[str, Rows | None]]:
+        """Of "val" and "test" the data of their own; and the rows of each split that is drawn."""
+        own = {name: part for name, part in shares.items() if isinstance(part, tuple)}
+        group_of = None if groups is None else read_groups(groups, n)
+        gap = whole(0)("gap", gap)
+        rows = divide_rows(
+            n,
+            {name: part for name, part in shares.items() if name not in own},
+            ids=ids,
+            groups=group_of,
+            how=how,
+            gap=gap,
+            shuffle=self._shuffle,
+            stratify=stratify,
+            seed=self._seed,
+        )
+        pool = rows_apart(n, rows["test"], gap if is_share(shares["test"]) else 0)
+        self._own = frozenset(own)
+        self._origin = RowOrigin(n, pool, ids, group_of, how, gap, stratify)
+        return own, rows
+
+    def _take_origin(self, what: str) -> Origin:
+        if self._origin is None:
+            raise ConfigError(f"{what}: this data cannot be divided again")
+        if what == "fold" and "val" in self._own:
+            raise ConfigError(
+                "fold: validates on rows of the training data, got validation data of its own; "
+                "put both into one X and y, or leave val out"
+            )
+        return self._origin
+
+    def _with_rows(self, rows: Mapping[str, Rows]) -> Self:
+        """The same data with other rows in some splits."""
+        fields = self._splits["train"].fields
+        splits = dict(self._splits)
+        for name, numbers in rows.items():
+            if self._buckets is None:
+                splits[name] = Split(fields, np.ascontiguousarray(numbers), len(numbers))
+            else:
+                splits[name] = split_sequences(fields, numbers, self._buckets)
+        made = copy.copy(self)
+        made._splits = {name: splits[name] for name in ("train", "val", "test") if name in splits}
+        made._targets = dict(self._targets)
+        made._good = list(self._good)
+        made._checked = {name for name in self._checked if name not in rows}
+        made._transforms = None
+        if "train" in rows:
+            made._draw_training()
+        standardized = {field.name for field in self._standardized}
+        made._standardized = [f for f in splits["train"].fields if f.name in standardized]
+        for name in rows:
+            for field in splits[name].fields:
+                if field.name == "weight":
+                    check_weights(field, splits[name].rows, name)
+        return made
