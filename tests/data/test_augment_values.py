@@ -235,10 +235,12 @@ def test_corners_move_inwards() -> None:
     assert np.allclose(np.mean(seen, (0, 1)), [width / 8, height / 8], rtol=0.12)
 
 
-def test_reductions_in_warps_do_not_alias() -> None:
-    """A fine checkerboard turned and reduced is grey; its corners are the fill."""
+@pytest.mark.parametrize("lines", ["across", "down", "both"])
+def test_reductions_in_warps_do_not_alias(lines: str) -> None:
+    """Fine lines turned and reduced are grey; the corners are the fill."""
     y, x = np.mgrid[0:400, 0:400]
-    board = np.repeat(((x + y) % 2 * 255).astype(np.uint8)[..., None], 3, 2)
+    phase = {"across": y, "down": x, "both": x + y}[lines]
+    board = np.repeat((phase % 2 * 255).astype(np.uint8)[..., None], 3, 2)
     got, _ = run(board, [ha.RandomRotation((30, 30))], 50)
     assert (np.abs(got[15:35, 15:35].astype(int) - 127) <= 3).all()
     assert (got[0, 0] == 0).all()
