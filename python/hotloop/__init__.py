@@ -31,9 +31,13 @@ if TYPE_CHECKING:
     from hotloop import linalg as linalg
     from hotloop import models as models
     from hotloop import nn as nn
+    from hotloop.data import augment as augment
     from hotloop.public import *
 
-_MODULES = ("data", "errors", "graph", "linalg", "models", "nn", "ops", "training")
+_MODULES = {
+    name: f"hotloop.{name}"
+    for name in ("data", "errors", "graph", "linalg", "models", "nn", "ops", "training")
+} | {"augment": "hotloop.data.augment"}
 # A star import would hide these builtins.
 _NOT_STARRED = {"bool", "float", "int"}
 # Names of torch's that a ported script asks for, and what is here in their place.
@@ -74,12 +78,21 @@ if not TYPE_CHECKING:  # else type checkers would take every misspelt name for A
 
     def __getattr__(name: str) -> Any:
         if name == "__all__":
-            listed = {"__version__", "data", "errors", "linalg", "models", "nn", *_public()}
+            listed = {
+                "__version__",
+                "augment",
+                "data",
+                "errors",
+                "linalg",
+                "models",
+                "nn",
+                *_public(),
+            }
             value: Any = sorted(listed - _NOT_STARRED)
         elif name.startswith("_"):
             raise AttributeError(f"module 'hotloop' has no attribute {name!r}")
         elif name in _MODULES:
-            value = importlib.import_module(f"hotloop.{name}")
+            value = importlib.import_module(_MODULES[name])
         else:
             found = _public()
             if name not in found:

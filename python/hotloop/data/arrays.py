@@ -8,7 +8,7 @@ to it. Everything else is converted once, without losing a value, or refused by 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from hotloop.base.messages import format_bytes
 from hotloop.base.rules import show
 from hotloop.base.suggest import name_missing
+from hotloop.data.streams import stream_of
 from hotloop.data.strides import series_of, windows_of
 from hotloop.errors import ConfigError, DataError, OutOfMemoryError
 
@@ -60,7 +61,7 @@ def to_array(value: Any, name: str) -> Array:
     ----------
     value : array_like
         A NumPy array, anything with the buffer protocol, ``__array__`` or DLPack, a pandas or
-        polars object, nested lists of numbers.
+        polars object, nested lists of numbers; a Stream is returned as it is.
     name : str
         What it is, for messages.
 
@@ -77,6 +78,8 @@ def to_array(value: Any, name: str) -> Array:
     OutOfMemoryError
         If there is no room for a copy.
     """
+    if stream_of(value) is not None:
+        return cast("Array", value)
     raw = read_raw(value, name)
     if not _holds_numbers(raw):
         _refuse_dtype(raw, name)
@@ -195,6 +198,8 @@ def read_raw(value: Any, name: str) -> Array:
     DataError
         If there is no way to read it as one.
     """
+    if stream_of(value) is not None:
+        return cast("Array", value)
     if isinstance(value, np.ma.MaskedArray):
         return _read_masked(value, name)
     if isinstance(value, np.ndarray):
@@ -265,7 +270,7 @@ def _read_foreign(value: Any) -> Array:
 
 
 def _is_frame(value: Any) -> bool:
-    return hasattr(value, "columns") and hasattr(value, "to_numpy") and len(value.shape) == 2
+    return hasattr(value, "to_numpy") and hasattr(value, "columns") and len(value.shape) == 2
 
 
 def _read_frame(frame: Any, name: str) -> Array:
@@ -338,8 +343,8 @@ def check_numbers(columns: Sequence[tuple[str, str, Array]], name: str) -> None:
     if refused:
         named = ", ".join(f"{column!r} ({_find_other(raw)[1]})" for column, _, raw in refused)
         raise DataError(
-            f"{name}: all columns must hold numbers, got {named}; leave these out or encode them, "
-            "texts with pandas.get_dummies"
+            f"{name}: all columns must hold numbers, got {named}; leave these out, or give a "
+            "frame to DataModule.from_pandas, which encodes texts and dates"
         )
 
 

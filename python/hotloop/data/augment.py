@@ -17,6 +17,7 @@ from typing import Any
 from hotloop.base import rules
 from hotloop.base.rules import reject
 from hotloop.base.scalars import plain
+from hotloop.data.augment_series import Jitter, Scaling, TimeMask
 from hotloop.errors import ConfigError
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "ColorJitter",
     "GaussianBlur",
     "GaussianNoise",
+    "Jitter",
     "RandAugment",
     "RandomAffine",
     "RandomCrop",
@@ -35,6 +37,8 @@ __all__ = [
     "RandomRotation",
     "RandomVerticalFlip",
     "Resize",
+    "Scaling",
+    "TimeMask",
     "TrivialAugmentWide",
     "pack_augment",
     "read_augment",

@@ -98,6 +98,8 @@ def describe_all(data: DataSplits, standardized: str) -> str:
     for key, target in data.targets.items():
         if target.n_classes is not None and stream_of(target.array) is None:
             lines.append(describe_classes(key, target, data.class_counts(key)))
+    if data.encoding is not None:
+        lines += ["", *data.encoding.describe()]
     train = splits["train"]
     if train.weights is not None:
         lines.append(f"drawn       {train.n_draws:,} rows an epoch, with replacement")

@@ -11,7 +11,6 @@ import numpy.typing as npt
 from hotloop import _core
 from hotloop.base.rules import choice, flag, number, show, whole
 from hotloop.base.scalars import plain
-from hotloop.data.arrays import pick_columns
 from hotloop.data.datasets import (
     Generated,
     Loaded,
@@ -23,12 +22,14 @@ from hotloop.data.datasets import (
     take_loaders,
 )
 from hotloop.data.folds import RowOrigin
+from hotloop.data.mapped import FileData
 from hotloop.data.options import read_standardize, refuse_options
 from hotloop.data.partition import divide_rows, rows_apart
-from hotloop.data.samples import SampleOptions, Samples
 from hotloop.data.pictures import ImageData
+from hotloop.data.samples import SampleOptions, Samples
 from hotloop.data.split import Split
 from hotloop.data.splits import SPLITS
+from hotloop.data.table_data import TableData
 from hotloop.data.tables import Table, read_table, unpack_dataset
 from hotloop.data.targets import ids_of
 from hotloop.errors import ConfigError, DataError
@@ -38,7 +39,7 @@ __all__ = ["DataModule", "GraphDataModule"]
 Rows = npt.NDArray[np.int64]
 
 
-class DataModule(ImageData):
+class DataModule(ImageData, FileData, TableData):
     """Training, validation and test data with their order and batch size.
 
     Parameters
@@ -224,15 +225,33 @@ class DataModule(ImageData):
         """
 
     def train_dataloader(self) -> Any:
-        """For subclasses: a loader or dataset to train on."""
+        """For subclasses: what train data is.
+
+        Returns
+        -------
+        loader or dataset
+            Something to train on.
+        """
         return None
 
     def val_dataloader(self) -> Any:
-        """For subclasses: a loader or dataset to validate on, or None."""
+        """For subclasses: what val data is.
+
+        Returns
+        -------
+        loader or dataset
+            Something to validate on, or None.
+        """
         return None
 
     def test_dataloader(self) -> Any:
-        """For subclasses: a loader or dataset to test on, or None."""
+        """For subclasses: what test data is.
+
+        Returns
+        -------
+        loader or dataset
+            Something to test on, or None.
+        """
         return None
 
     @property
@@ -525,54 +544,6 @@ class DataModule(ImageData):
         self._set_sampling(sampler, weights, samples_per_epoch)
         self._name_classes(classes)
         return self
-
-    @classmethod
-    def from_pandas(
-        cls,
-        frame: Any,
-        target: str | list[str] | None = None,
-        *,
-        features: Sequence[str] | None = None,
-        groups: Any = None,
-        sample_weight: Any = None,
-        **options: Any,
-    ) -> DataModule:
-        """A DataModule of a data frame's columns: pandas, polars, or what behaves like them.
-
-        Parameters
-        ----------
-        frame : DataFrame
-            Has ``.columns`` and ``frame[name]``, ``frame[names]``.
-        target : str or list of str, optional
-            Column of y; several are the columns of one array.
-        features : list of str, optional
-            Columns of X, in this order. Without it, all that have no other role. They enter forward
-            as one array ``(batch, columns)``; ``from_arrays`` takes a dict of columns for more.
-        groups, sample_weight : str or array_like, optional
-            A column's name, or as for :meth:`from_arrays`.
-        **options
-            As for :meth:`from_arrays`.
-
-        Returns
-        -------
-        DataModule
-            A model trained on it finds its columns by name in a frame that ``predict`` gets.
-
-        Raises
-        ------
-        ConfigError
-            For a column that is not there.
-        DataError
-            For what is no data frame, and columns that hold no numbers.
-        """
-        y, taken = pick_columns(frame, "target", target)
-        weight, weighing = pick_columns(frame, "sample_weight", sample_weight)
-        group, grouping = pick_columns(frame, "groups", groups)
-        if features is None:
-            used = {*taken, *weighing, *grouping}
-            features = [name for name in frame.columns if name not in used]
-        X, _ = pick_columns(frame, "features", list(features))
-        return cls.from_arrays(X, y, groups=group, sample_weight=weight, **options)
 
 
 GraphDataModule = DataModule

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hotloop import _core
-from hotloop.base.rules import byte_size, choice, number, reject, show, whole
+from hotloop.base.rules import byte_size, choice, number, reject, show
 from hotloop.data.arrays import column_names
 from hotloop.data.augment import pack_augment
 from hotloop.data.image_files import ImageFiles, read_image_folder, read_image_table
@@ -80,6 +80,31 @@ class _Making(NamedTuple):
         if self.on_bad == "skip":
             fields.append(Field("weight", streams[1], "float32", f"{prefix}sample_weight"))
         return Table(tuple(fields), targets, n)
+
+
+class BadImages:
+    """The files of a source that could not be decoded so far.
+
+    Parameters
+    ----------
+    source : _core.Source
+    paths : sequence of str
+    """
+
+    def __init__(self, source: _core.Source, paths: Sequence[str]) -> None:
+        self._source, self._paths = source, paths
+
+    @property
+    def found(self) -> dict[int, str]:
+        """Why, by row."""
+        report = _core.image_report(self._source)
+        first = report["first_bad"]
+        return {
+            int(row): first
+            if self._paths[row] in first
+            else f"image {self._paths[row]}: cannot be decoded; verify() says why"
+            for row in report["bad_rows"]
+        }
 
 
 class ImageData(SeriesData):
@@ -384,9 +409,7 @@ class ImageData(SeriesData):
         groups: Any,
     ) -> None:
         """What both constructors do with the files that they found."""
-        packed = pack_augment(
-            augment, size, seed=self._seed, fit=fit, interpolation=interpolation
-        )
+        packed = pack_augment(augment, size, seed=self._seed, fit=fit, interpolation=interpolation)
         n_channels = _CHANNELS[choice(*_CHANNELS)("channels", channels)]
         limit = byte_size("cache_limit", cache_limit)
         caching, self._cache_note = "nothing", ""
@@ -413,6 +436,11 @@ class ImageData(SeriesData):
                 parts[name] = table, rows[name]
         self._auto_workers = min(int(_core.cpu_info()["threads"]), _MOST_THREADS)
         self._decoder = describe_decoder()
+        for name, (of, _) in parts.items():
+            stream = stream_of(of.fields[0].array)
+            if stream is not None and (name == "train" or name in own):
+                paths = (files if name == "train" else own[name]).paths
+                self._bad_samples[name] = BadImages(stream.source, paths)
         self._set_splits(parts, False, False)
         self._fixed = fixed if fixed is not None else self._fit_levels()
 

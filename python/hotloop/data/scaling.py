@@ -40,7 +40,7 @@ def fit_standard(
     Returns
     -------
     mean, std : float32 arrays, shape of a row, or of a row of the series
-        A constant feature has std 1, so that it becomes 0.
+        A constant feature has std 1, so that it becomes 0; marks of categories stay as they are.
     """
     field, rows = field.flat(rows)
     shape = field.array.shape[1:]
@@ -61,7 +61,10 @@ def fit_standard(
     rounding = 10.0 * np.finfo(np.float64).eps * np.abs(mean)  # of a constant column's mean
     std = np.where((deviation <= rounding) | (std == 0.0), np.float32(1.0), std)
     # np.asarray: of a column (N,) NumPy has made scalars by now
-    return np.asarray(mean, np.float32), np.asarray(std, np.float32)
+    means, stds = np.asarray(mean, np.float32), np.asarray(std, np.float32)
+    if field.marks:
+        means[list(field.marks)], stds[list(field.marks)] = 0.0, 1.0
+    return means, stds
 
 
 def one_hot_axis(array: npt.NDArray[Any]) -> int | None:

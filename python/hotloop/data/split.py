@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from hotloop.data.padding import ROLES, Padding, pad_batch
-from hotloop.data.streams import Stream, stream_of
+from hotloop.data.streams import Stream, gather_streams, stream_of
 from hotloop.data.strides import series_of
 
 __all__ = ["Field", "Split", "nest_fields", "padding_of", "paddings_of"]
@@ -39,6 +40,8 @@ class Field:
         Of data whose samples are sequences of several lengths.
     series : ndarray or None
         What the array is windows of, where it has more rows than these reach.
+    marks : tuple of int
+        Columns of 0 and 1 that say which category a row has: standardising leaves them.
     """
 
     name: str
@@ -48,6 +51,7 @@ class Field:
     columns: tuple[str, ...] | None = None
     padding: Padding | None = None
     series: npt.NDArray[Any] | None = None
+    marks: tuple[int, ...] = ()
 
     @property
     def is_input(self) -> bool:
@@ -167,11 +171,40 @@ class Split:
     def by_field(self) -> dict[str, npt.NDArray[Any]]:
         """The rows of each field by its name."""
         rows = slice(None) if self.rows is None else self.rows
-        values = {field.name: field.array[rows] for field in self.fields}
+        made: dict[int, npt.NDArray[Any]] = {}
+        if self.is_streamed:
+            numbers = np.arange(self.n) if self.rows is None else self.rows
+            made = gather_streams([field.array for field in self.fields], numbers, 0, False)
+        values = {
+            field.name: made[i] if i in made else field.array[rows]
+            for i, field in enumerate(self.fields)
+        }
         for field in self.fields:
             if field.padding is not None:  # -100 has no place among bytes
                 values[field.name] = values[field.name].astype(field.gathered_dtype)
         return pad_batch(values, paddings_of(self.fields), np.where)
+
+    def blocks(self, size: int, workers: int) -> Iterator[dict[str, Any]]:
+        """All its rows, so many at a time, as ``arrays`` gives them; threads make them ahead.
+
+        Parameters
+        ----------
+        size, workers : int
+        """
+        rows = np.arange(self.n) if self.rows is None else self.rows
+        parts = [
+            dataclasses.replace(self, rows=rows[begin : begin + size], n=len(rows[begin:][:size]))
+            for begin in range(0, self.n, size)
+        ]
+        if workers < 1:
+            yield from (part.arrays() for part in parts)
+            return
+        with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+            under_way: list[concurrent.futures.Future[dict[str, Any]]] = []
+            for i in range(len(parts)):
+                while len(under_way) <= workers and i + len(under_way) < len(parts):
+                    under_way.append(pool.submit(parts[i + len(under_way)].arrays))
+                yield under_way.pop(0).result()
 
     def sequences(self, name: str) -> list[npt.NDArray[Any]] | None:
         """The sequences of a field, each with its own length; None: samples have no lengths.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from hotloop import _core
 from hotloop.base.messages import warn
 from hotloop.base.rules import either, flag, reject, whole
 from hotloop.base.suggest import name_missing
+from hotloop.data.augment_series import SeriesStep
 from hotloop.data.batching import (
     Group,
     cut_batches,
@@ -27,10 +28,11 @@ from hotloop.data.batching import (
 )
 from hotloop.data.checks import blocks, check_labels, check_values, check_weights
 from hotloop.data.described import describe_all, describe_line
+from hotloop.data.encoding import Encoding
 from hotloop.data.options import read_classes
 from hotloop.data.parallel import parallel_map
-from hotloop.data.samples import BadSamples
 from hotloop.data.scaling import doubt_of_values, fit_standard
+from hotloop.data.showing import draw_images
 from hotloop.data.split import Field, Split, nest_fields
 from hotloop.data.streams import stream_of
 from hotloop.data.tables import Table
@@ -49,6 +51,16 @@ Rows = npt.NDArray[np.int64]
 Batch = dict[str, Any]
 
 SPLITS = ("train", "val", "test")
+_IMAGE_DIMS = 4
+_COLUMNS = 8  # of images that are shown
+
+
+class _Found(Protocol):
+    """Who knows bad samples."""
+
+    @property
+    def found(self) -> dict[int, str]:
+        """Why each is bad, by its number."""
 
 
 class DataSplits:
@@ -56,6 +68,8 @@ class DataSplits:
 
     _prefetch = 2  # batches of streamed samples that are ready before they are needed
     _fixed: list[Any] | None = None  # transforms that are not fitted
+    _encoding: Encoding | None = None
+    augment_steps: tuple[SeriesStep, ...] = ()  # what the training step does to its series
 
     def with_classes(self, classes: Sequence[Any] | Mapping[str, Any]) -> Self:
         """The same data, its class ids numbering given classes: those that a model's outputs mean.
@@ -122,7 +136,7 @@ class DataSplits:
         self._seed: int = whole(0, 2**63 - 1)("seed", seed)
         self._allow_nonfinite = flag("allow_nonfinite", allow_nonfinite)
         self._auto_workers = 0  # threads for streamed samples
-        self._bad_samples: dict[str, BadSamples] = {}
+        self._bad_samples: dict[str, _Found] = {}
 
     def _set_loading(self, prefetch_factor: Any, persistent_workers: Any) -> None:
         """Of samples that are made batch by batch."""
@@ -295,6 +309,11 @@ class DataSplits:
             self._transforms = [("standardize", fitted)] if fitted else []
         return list(self._transforms)
 
+    @property
+    def encoding(self) -> Encoding | None:
+        """What became of a table's columns, learnt of the training rows; None of other data."""
+        return self._encoding
+
     def split(self, name: str) -> Split | None:
         """Arrays and row numbers of a split.
 
@@ -324,9 +343,9 @@ class DataSplits:
         Returns
         -------
         tuple
-            X as it was given, ``(rows, ...)`` or a dict or tuple of such arrays, of sequences a
-            list of arrays, before transforms; y likewise, with classes by their names where they
-            have some, or None.
+            X as it was given, of a table as it was encoded, ``(rows, ...)`` or a dict or tuple of
+            such arrays, of sequences a list of arrays, before transforms; y likewise, with classes
+            by their names where they have some, or None.
 
         Raises
         ------
@@ -398,6 +417,9 @@ class DataSplits:
             raise ConfigError(f"class_counts: needs class targets, got {kind} targets")
         counts = np.zeros(known.n_classes, np.int64)
         field, rows = self._field("train", target), self._splits["train"].rows
+        series, window = field.source
+        if window and field.padding is None:
+            return _count_in_windows(series, window, rows, known.n_classes)
         for _, values in blocks(field, rows, "counting the classes of"):
             ids = values[values >= 0].astype(np.int64)
             counts += np.bincount(ids, minlength=known.n_classes)
@@ -752,6 +774,44 @@ class DataSplits:
             self._require(split_name), groups, feeds, order, epoch, is_training=training
         )
 
+    def show_batch(self, split_name: str = "train", n: int = 16, *, epoch: int = 0) -> Any:
+        """Draws the first images of a batch with their labels, as the model gets them.
+
+        Parameters
+        ----------
+        split_name : {"train", "val", "test"}
+            Which split; of "train" shuffled and augmented, before levels are normalised.
+        n : int
+            How many, at most a batch.
+        epoch : int
+            Whose batch, of training.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            A notebook shows it.
+
+        Raises
+        ------
+        ConfigError
+            If inputs are no images, there is no such split, or matplotlib is not installed.
+        """
+        count = whole(1)("n", n)
+        if split_name == "train":
+            batch = next(self.train_batches(epoch))
+        else:
+            batch = next(self.batches_in_order(split_name))
+        images = batch["x"]
+        if isinstance(images, (dict, tuple)):
+            parts = list(images.values()) if isinstance(images, dict) else list(images)
+            images = next((part for part in parts if part.ndim == _IMAGE_DIMS), parts[0])
+        titles: list[str] = []
+        if "" in self._targets and self._targets[""].array.ndim == 1:
+            shown = self._by_names("y", batch["y"][:count])
+            is_value = self._targets[""].kind == "float"
+            titles = [f"{value:.4g}" if is_value else str(value) for value in shown]
+        return draw_images(images[:count], titles, min(count, len(images), _COLUMNS))
+
     # ---- as text
 
     def __len__(self) -> int:
@@ -770,3 +830,17 @@ class DataSplits:
         """
         standardized = ", ".join(field.name for field in self._standardized)
         return describe_all(self, standardized)
+
+
+def _count_in_windows(
+    series: npt.NDArray[Any], window: int, rows: Rows | None, n_classes: int
+) -> list[int]:
+    """How often windows that begin with these rows have each class, without making any."""
+    steps = np.zeros(len(series) + 1, np.int64)  # of how many windows a row is in, against the last
+    begins = np.arange(len(series) - window + 1) if rows is None else rows
+    np.add.at(steps, begins, 1)
+    np.add.at(steps, begins + window, -1)
+    is_counted = series >= 0
+    times = np.cumsum(steps[:-1])[is_counted]
+    counts = np.bincount(series[is_counted], weights=times, minlength=n_classes)
+    return [int(count) for count in counts]

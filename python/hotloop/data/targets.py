@@ -94,8 +94,9 @@ def read_all_targets(
 
     Parameters
     ----------
-    y : array_like, or dict or tuple of them
-        Each as for :func:`read_targets`. A tuple of numbers or texts is one array.
+    y : array_like, or dict or tuple of them, or Targets
+        Each as for :func:`read_targets`. A tuple of numbers or texts is one array. What was read
+        already is taken as it is.
     label : str
         For messages.
     n : int
@@ -115,6 +116,8 @@ def read_all_targets(
     DataError
         As for :func:`read_targets`; if names are missing or there are more than in training.
     """
+    if isinstance(y, Targets):
+        return {"": y}
     parts: dict[str, tuple[str, Any]] = {"": (label, y)}
     if isinstance(y, Mapping):
         check_keys(list(y), label)

@@ -23,7 +23,7 @@ from hotloop.base.structure import flatten, unflatten
 from hotloop.data.module import DataModule
 from hotloop.data.padding import inside_of
 from hotloop.data.shorthand import as_datamodule
-from hotloop.data.split import padding_of
+from hotloop.data.split import Split, padding_of
 from hotloop.data.targets import Targets, check_no_names, name_of_target
 from hotloop.errors import ConfigError, DataError, ModelWarning, ShapeError, TraceError
 from hotloop.graph.outputs import as_outputs
@@ -418,14 +418,21 @@ def predict(
             f"predict: loss says how proba=True or labels=True read the outputs, got loss={loss!r} "
             "and neither; evaluate(model, (X, y), loss=...) computes a loss"
         )
+    is_encoded = False
     if isinstance(data, DataModule):
         split = data.split("test") or data.split("val")
         if split is None:
             raise ConfigError("predict: the DataModule has neither a test nor a validation split")
+        if split.is_streamed:
+            options = {"proba": proba, "labels": labels, "outputs": outputs, "loss": loss}
+            return _predict_streamed(model, split, data.num_workers, batch_size, options)
         known = fitted_of(model)
+        if known is not None:
+            known.check_encoding("predict", data.encoding)
+        is_encoded = data.encoding is not None
         is_cut = split.buckets and known is not None and known.padding is not None
         data = split.sequences("x.0") if is_cut else split.arrays()["x"]
-    inputs = Inputs("predict", data, model)
+    inputs = Inputs("predict", data, model, is_encoded=is_encoded)
     size = _DEFAULT_BATCH if batch_size is None else whole(1)("batch_size", batch_size)
     try:
         result = _run("predict", model, inputs, size, outputs)
@@ -438,6 +445,19 @@ def predict(
     if inputs.lengths is not None and outputs is None:
         result = _cut_padding(result, fitted_of(model), inputs.lengths, is_label=labels)
     return inputs.give(result)
+
+
+def _predict_streamed(
+    model: Any, split: Split, workers: int, batch_size: int | None, options: dict[str, Any]
+) -> Any:
+    """``predict`` of rows that are made in blocks, which need not fit into memory at once."""
+    size = _DEFAULT_BATCH if batch_size is None else whole(1)("batch_size", batch_size)
+    parts: list[list[Array]] = []
+    spec: Any = None
+    for block in split.blocks(size, workers):
+        leaves, spec = flatten(predict(model, block["x"], size, **options))
+        parts.append(leaves)
+    return unflatten([np.concatenate(leaves) for leaves in zip(*parts, strict=True)], spec)
 
 
 def _run(what: str, model: Any, inputs: Inputs, size: int | None, path: str | None) -> Any:
@@ -695,6 +715,11 @@ def evaluate(
     if config is None:
         config = _config_of(model, known, has_metrics="metrics" in overrides)
     config = TrainingConfig.resolve(config, overrides)
+    if known is not None and isinstance(data, DataModule):
+        known.check_encoding("evaluate", data.encoding)
+    elif known is not None and isinstance(data, tuple) and data:
+        encoded = known.encode("evaluate", data[0])
+        data = data if encoded is None else (encoded, *data[1:])
     if not isinstance(data, DataModule):
         data, split = as_datamodule(data, val=None), "train"
     if known is not None and known.classes is not None:
@@ -793,7 +818,8 @@ def _evaluate_loaded(
     part = data.split(split)
     assert part is not None  # evaluate has checked
     arrays = part.arrays()
-    leaves, spec = flatten(predict(loaded, arrays["x"], data.batch_size))
+    inputs = Inputs("predict", arrays["x"], loaded, is_encoded=True)
+    leaves, spec = flatten(inputs.give(_run("predict", loaded, inputs, data.batch_size, None)))
 
     known = fitted_of(loaded)
     assert known is not None  # a file has it

@@ -13,13 +13,15 @@ import os
 import pickle
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from hotloop.base.messages import counted, warn
 from hotloop.base.rules import show
+from hotloop.data.encoding import Encoding
+from hotloop.data.frames import is_table, read_frame
 from hotloop.errors import BusyError, ConfigError, DataWarning, ModelWarning, ShapeError
 from hotloop.nn.module import Module
 from hotloop.nn.state import METADATA
@@ -115,6 +117,8 @@ class Fitted:
     padding : (str, float, bool) or None
         Of sequences of several lengths: how the second input says which rows of the first are
         padding, what stands there, and whether each row has a target.
+    encoding : Encoding or None
+        Of a table: what becomes of its columns.
     """
 
     classes: list[Any] | dict[str, Any] | None
@@ -131,6 +135,41 @@ class Fitted:
     scoring: dict[str, Any] = dataclasses.field(default_factory=dict)
     pixels: dict[str, bool] = dataclasses.field(default_factory=dict)
     padding: tuple[str, float, bool] | None = None
+    encoding: Encoding | None = None
+
+    def encode(self, what: str, table: Any) -> Any:
+        """What forward takes of a table's rows; None where training had no table, or it is none.
+
+        Parameters
+        ----------
+        what : str
+            Who asks, for messages.
+        table : Any
+            A data frame or a dict of its columns.
+        """
+        if self.encoding is None or not (isinstance(table, Mapping) or is_table(table)):
+            return None
+        if isinstance(table, Mapping) and not set(self.encoding.names) <= set(table):
+            inputs = {name.partition(".")[2] for name, _, _ in self.fields}
+            if inputs <= set(table):
+                return None  # it is what forward takes
+        frame = read_frame(table, f"{what}: X", takes_dict=True)
+        return self.encoding.apply(frame, f"{what}: X")
+
+    def check_encoding(self, what: str, encoding: Encoding | None) -> None:
+        """Refuses data whose columns were encoded by rows of its own.
+
+        Raises
+        ------
+        ConfigError
+        """
+        if self.encoding is not None and encoding is not None and encoding != self.encoding:
+            table = "(frame, y)" if what == "evaluate" else "frame"
+            raise ConfigError(
+                f"{what}: the model's table was encoded by its training rows, got data encoded by "
+                f"other rows; write {what}(model, {table}), or give the table as val= or test= "
+                "where the training data is made"
+            )
 
     def warn_of_pixels(self, what: str, name: str, array: Any) -> None:
         """Warns where an input is uint8 and that of training was not, or the other way round.

@@ -37,6 +37,8 @@ class Inputs:
         One that was trained knows its columns, their dtypes and shapes.
     keywords : dict, optional
         Arguments that go by name.
+    is_encoded : bool
+        Whether a table is what forward takes already.
 
     Attributes
     ----------
@@ -52,7 +54,13 @@ class Inputs:
     """
 
     def __init__(
-        self, what: str, data: Any, model: Any, keywords: dict[str, Any] | None = None
+        self,
+        what: str,
+        data: Any,
+        model: Any,
+        keywords: dict[str, Any] | None = None,
+        *,
+        is_encoded: bool = False,
     ) -> None:
         self._what = what
         fitted = fitted_of(model)
@@ -62,7 +70,8 @@ class Inputs:
         others: tuple[Any, ...] = ()  # arguments beside the one that training had
         if known and not known[0].isdigit() and isinstance(data, tuple) and data:
             data, others = data[0], data[1:]
-        data = _find_columns(what, data, fitted)
+        encoded, is_one = _encode(what, data, fitted) if not is_encoded else (None, False)
+        data = _find_columns(what, data, fitted) if encoded is None else encoded
         is_named = bool(known) and known[0] != "" and not known[0].isdigit()
         given = column_names(data)
         if is_named and given is not None:  # a frame has the columns as well
@@ -99,7 +108,7 @@ class Inputs:
         self.arrays, self.spec = flatten(data)
         for leaf in flatten(given)[0] if not self.arrays else ():
             _as_array(leaf)  # raises
-        self._is_row = False
+        self._is_row = is_one  # one row, which goes without the dim of rows
         self._unlike: list[str] = []  # what has another shape than in training
         is_loaded = isinstance(model, PredictOnly)
         n_more = len(self.arrays) - len(self._fields)
@@ -188,6 +197,27 @@ class Inputs:
             return result
         leaves, spec = flatten(result)
         return unflatten([leaf[0] if leaf.shape[:1] == (1,) else leaf for leaf in leaves], spec)
+
+
+def _encode(what: str, data: Any, fitted: Any) -> tuple[Any, bool]:
+    """Of a table, a dict of its columns or one of its rows, what forward takes, and whether it is
+    one row; None: it is none of these, or training had none.
+    """
+    if fitted is None or fitted.encoding is None:
+        return None, False
+    names = fitted.encoding.names
+    is_row = hasattr(data, "index") and hasattr(data, "to_numpy") and np.ndim(data) == 1
+    if is_row and set(names) & {str(name) for name in data.index}:
+        data = {str(name): [value] for name, value in data.items()}
+        return fitted.encode(what, data), True
+    if isinstance(data, Mapping) and all(_is_single(data[key]) for key in names if key in data):
+        data = {name: [value] for name, value in data.items()}
+        return fitted.encode(what, data), True
+    return fitted.encode(what, data), False
+
+
+def _is_single(value: Any) -> bool:
+    return value is None or isinstance(value, str) or np.ndim(value) == 0
 
 
 def _find_columns(what: str, data: Any, fitted: Any) -> Any:

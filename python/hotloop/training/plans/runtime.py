@@ -33,11 +33,13 @@ from hotloop.nn.layout import Layout, Slot, resolve_lazy, trace_aside
 from hotloop.nn.parameter import Parameter, Variable
 from hotloop.training.plans.batch import call_step
 from hotloop.training.plans.fitted import fitted_of
+from hotloop.training.plans.series import augment_series
 from hotloop.training.scoring.losses import loss_modules
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from hotloop.data.augment_series import SeriesStep
     from hotloop.data.module import DataModule
     from hotloop.data.split import Field, Split
     from hotloop.nn.module import Module
@@ -593,9 +595,24 @@ class Runtime:
 
 
 def gather_batch(
-    trace: Trace, split: Split, batch: int, transforms: Sequence[Any]
+    trace: Trace,
+    split: Split,
+    batch: int,
+    transforms: Sequence[Any],
+    steps: Sequence[SeriesStep] = (),
 ) -> dict[str, Any]:
     """The batch's fields as tensors, gathered from resident arrays by row number.
+
+    Parameters
+    ----------
+    trace : Trace
+    split : Split
+    batch : int
+        Rows.
+    transforms : sequence
+        Fitted ones.
+    steps : sequence of SeriesStep
+        Augmentation of the inputs, in training.
 
     Returns
     -------
@@ -613,6 +630,9 @@ def gather_batch(
             if name.split(".")[0] == "x" and name in values:
                 mean, std = values[name]
                 fields[name] = (fields[name] - trace.const(mean)) / trace.const(std)
+    for name in fields if steps else ():
+        if name == "x" or name == "x.0":
+            fields[name] = augment_series(name, fields[name], steps)
     apart = functools.partial(add_node, "detach")  # a value of its own, whatever its dtype
     return pad_batch(fields, paddings_of(split.fields), where, apart)
 

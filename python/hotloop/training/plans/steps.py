@@ -203,6 +203,7 @@ class Steps:
             scoring=scoring_of(config),
             pixels={f.name: f.array.dtype == np.uint8 for f in inputs},
             padding=padding_of(split.fields),
+            encoding=data.encoding,
         )
 
     @staticmethod
@@ -212,8 +213,11 @@ class Steps:
 
     # ---- one batch
 
-    def _batch(self, trace: Trace, split: Split, rows: int) -> dict[str, Any]:
-        fields = gather_batch(trace, split, rows, self._transforms)
+    def _batch(
+        self, trace: Trace, split: Split, rows: int, *, training: bool = False
+    ) -> dict[str, Any]:
+        steps = self.data.augment_steps if training else ()
+        fields = gather_batch(trace, split, rows, self._transforms, steps)
         trace.note_batch(fields.values())
         return nest_fields(fields)
 
@@ -319,13 +323,18 @@ class Steps:
                 sums.add(trace, f"{kind}.{name}.{i}.of", below)
 
     def _add_metrics(
-        self, trace: Trace, sums: Sums, output: Any, batch: dict[str, Any], split: Split
+        self,
+        trace: Trace,
+        sums: Sums,
+        output: Any,
+        batch: dict[str, Any],
+        centres: Mapping[str, Any],
     ) -> None:
         done: set[str] = set()
         for task in self.tasks:
             if not task.metrics:
                 continue
-            centre = split.middle(f"y.{task.name}" if task.name else "y")
+            centre = centres[task.name]
             for key, value in task.sums(output, batch["y"], batch.get("weight"), centre):
                 if key not in done:
                     sums.add(trace, key, value)
@@ -344,7 +353,7 @@ class Steps:
         layout = self.runtime.layout
 
         def build(trace: Trace) -> tuple[dict[str, list[Terms]], list[int], list[int], list[int]]:
-            batch = self._batch(trace, split, rows)
+            batch = self._batch(trace, split, rows, training=True)
             said = _told(batch) if self._padding is not None else []
             told = [tensor.id_in(trace) for tensor in said]
             weights = [batch["weight"].id_in(trace)] if "weight" in batch else []
@@ -481,6 +490,12 @@ class Steps:
             That the split is a part of, which adds to the same sums as the others.
         """
 
+        # Before the trace: a dataset's own code may draw random numbers.
+        named = {task.name: f"y.{task.name}" if task.name else "y" for task in self.tasks}
+        centres = {
+            task.name: (whole or split).middle(named[task.name]) for task in self.tasks
+        }
+
         def build(trace: Trace) -> None:
             batch = self._batch(trace, split, rows)
             made = self._make(batch)
@@ -493,7 +508,7 @@ class Steps:
                 check_output(self.runtime.model, output)
                 self._read_tasks(output, batch)
             output = self.target_scale.undo(output)
-            self._add_metrics(trace, sums, output, batch, whole or split)
+            self._add_metrics(trace, sums, output, batch, centres)
             for task in self.tasks:
                 for value in task.predicted(output, batch["y"]):
                     trace.graph.output(value.id_in(trace))

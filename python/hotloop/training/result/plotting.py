@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING, Any
 
-from hotloop.errors import ConfigError
+from hotloop.base.figures import make_figure
 from hotloop.training.result.history import History
 
 if TYPE_CHECKING:
@@ -19,17 +18,10 @@ _LOG_FROM = 0.01  # below this ratio of smallest to largest loss the axis is log
 
 def draw_history(history: History, path: str | os.PathLike[str] | None = None) -> Any:
     """Losses on the left, metrics on the right (if any); see :meth:`TrainResult.plot`."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ConfigError(
-            "plot: needs matplotlib, got none installed; pip install matplotlib"
-        ) from error
     losses = [name for name in history if name == "loss" or name.endswith("_loss")]
     others = [name for name in history if name not in losses and name not in _NOT_CURVES]
     panels = [("loss", losses), ("metrics", others)] if others else [("loss", losses)]
-    shown_anywhere = type("Plot", (Figure,), {"_repr_png_": _as_png})
-    figure = shown_anywhere(figsize=(5.0 * len(panels), 3.5), layout="constrained")
+    figure = make_figure("plot", 5.0 * len(panels), 3.5)
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for axis, (title, names) in zip(axes, panels, strict=True):
         for name in names:
@@ -51,10 +43,3 @@ def draw_history(history: History, path: str | os.PathLike[str] | None = None) -
     if path is not None:
         figure.savefig(path, dpi=120)
     return figure
-
-
-def _as_png(figure: Any) -> bytes:
-    """The method by which a notebook shows a value; matplotlib's own needs pyplot."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=100)
-    return buffer.getvalue()

@@ -33,6 +33,7 @@ from hotloop.base.patterns import CONSTANT_PREFIX
 from hotloop.base.rules import path as check_path
 from hotloop.base.structure import unflatten
 from hotloop.base.suggest import did_you_mean, function_for
+from hotloop.data.encoding import Encoding
 from hotloop.data.targets import name_of_target
 from hotloop.errors import CheckpointError, ConfigError, HotloopError, ShapeError
 from hotloop.nn.module import Module
@@ -190,6 +191,7 @@ def _describe(model: Module, constants: _Constants) -> dict[str, Any]:
         "loss": fitted.loss,
         "scoring": fitted.scoring,
         "columns": fitted.columns,
+        "encoding": fitted.encoding.to_data() if fitted.encoding is not None else None,
         "autotune_cache": fitted.autotune_cache,
         "target_scale": {
             name: [constants.name_of(array) for array in arrays]
@@ -285,6 +287,7 @@ class LoadedModel(PredictOnly):
         fitted = described["fitted"]
         scales = dict(fitted.get("target_scale", {}))  # not in older files
         scaled = {field: tuple(tensors[k] for k in keys) for field, keys in scales.items()}
+        encoding = fitted.get("encoding")  # not in older files
         of_inputs = dict(fitted.get("input_scale", {}))  # nor this; the graphs have them applied
         self._input_scale = {
             field: tuple(tensors[k] for k in keys) for field, keys in of_inputs.items()
@@ -301,6 +304,7 @@ class LoadedModel(PredictOnly):
             scoring=dict(fitted.get("scoring", {})),  # not in older files
             pixels=dict(fitted.get("pixels", {})),  # not in older files
             padding=tuple(fitted["padding"]) if fitted.get("padding") else None,
+            encoding=Encoding.from_data(encoding) if encoding is not None else None,
         )
         lines = fitted.get("autotune_cache", fitted.get("choices", ""))  # choices: in older files
         take_autotune_cache(str(lines))

@@ -99,7 +99,9 @@ def _has_images_of_bytes(data: DataModule, split: Split) -> bool:
     changed = {name for _, fitted in data.transforms for name in fitted}
     return any(
         field.name not in changed
-        and field.name.startswith("x") and field.array.dtype == "uint8" and field.array.ndim > 3
+        and field.name.startswith("x")
+        and field.array.dtype == "uint8"
+        and field.array.ndim > 3
         for field in split.fields
     )
 
