@@ -79,7 +79,7 @@ def test_cutmix() -> None:
 
 
 def test_areas_of_boxes() -> None:
-    """The share of its own that a row keeps is Beta's, less what boxes have outside of the image."""
+    """What a row keeps of its own is Beta's share, less what boxes have outside of the image."""
     cut = [1 - float(own) for _, own, *_ in steps(600, cutmix=1.0)]
     rng = np.random.default_rng(1)
     half = np.sqrt(rng.random(100_000)) / 2  # of sides, for an area even in (0, 1)
