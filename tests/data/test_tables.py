@@ -323,7 +323,7 @@ def test_nothing_is_learnt_of_held_out_rows(how, of_its_own) -> None:
     def make(seed):
         other = np.random.default_rng(seed)
         columns = {
-            "age": np.where(held & (AGE > 0), other.uniform(1e3, 1e4, N), AGE),
+            "age": np.where(held & (AGE > 0), other.uniform(1e3, 1e4, N) * (-1) ** seed, AGE),
             "city": [other.choice(CITIES) if late else each for late, each in zip(held, CITY)],
             "when": np.where(held, WHEN - np.timedelta64(seed * 1000, "D"), WHEN),
             "y": np.where(held, other.random(N) * seed, y),

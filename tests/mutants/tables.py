@@ -7,6 +7,7 @@ from mutants import (
     core,
     data,
     docs,
+    frames,
     generation,
     gpu,
     images,
@@ -37,5 +38,6 @@ MUTANTS = [
     *pictures.MUTANTS,
     *recurrent.MUTANTS,
     *docs.MUTANTS,
+    *frames.MUTANTS,
     *generation.MUTANTS,
 ]
