@@ -22,6 +22,8 @@ HL_CUDA=auto|0|1      with nvcc where it works | never | or fail
 HL_CUDA_ARCHS=75;90   GPU architectures, or all; unset: those of this machine's GPUs, else 75
 HL_SANITIZE=LIST      address,undefined or thread; assertions on
 HL_COVERAGE=1         gcov instrumentation; assertions on
+HL_TURBOJPEG=FILE     libturbojpeg.a, which goes into the extension; unset: the system's library is
+                      looked for when the first JPEG is decoded
 HL_SETS=avx2          these instruction sets of kernels/cpu alone: quicker, for this machine only
 HL_WERROR=1           warnings are errors
 """
@@ -90,6 +92,7 @@ CUDA_ARCHS = (75, 80, 86, 89, 90, 100, 120)
 CUDA_FLAGS = ["-std=c++17", "-O3", "-fmad=false", "-Icsrc", "-I.", "-Xptxas=-v", "-fatbin"]
 CUDA_OLDEST = 12080
 CUDA_HOST = Path("kernels/cuda/build.c")
+TURBOJPEG_TABLE = Path("csrc/data/turbojpeg.c")
 # Embed the files that the .def beside each names.
 CUDA_EMBEDDING = (Path("kernels/cuda/headers.c"), Path("kernels/cuda/gpus.c"))
 
@@ -218,6 +221,28 @@ def choose_flags(env: dict[str, str]) -> tuple[list[str], list[str]]:
         compile_flags += ["-Werror"]
     compile_flags += shlex.split(env.get("CPPFLAGS", "")) + shlex.split(env.get("CFLAGS", ""))
     return compile_flags, link_flags + shlex.split(env.get("LDFLAGS", ""))
+
+
+def find_turbojpeg(env: dict[str, str]) -> tuple[Path, str] | None:
+    """The static TurboJPEG that the extension is to hold, and its version; None: none is named."""
+    if not env.get("HL_TURBOJPEG"):
+        return None
+    archive = Path(env["HL_TURBOJPEG"]).resolve()
+    if not archive.is_file():
+        raise SetupError(f"HL_TURBOJPEG: must be a file such as libturbojpeg.a, got {archive}")
+    found = re.search(rb"libjpeg-turbo version (\d+(?:\.\d+)+)", archive.read_bytes())
+    if found is None:
+        raise SetupError(f"HL_TURBOJPEG: must be an archive of libjpeg-turbo, got {archive}")
+    return archive, found[1].decode()
+
+
+def with_turbojpeg(units: list[Unit], version: str) -> list[Unit]:
+    """The units with a table of TurboJPEG that the linker fills."""
+    flag = f'-DHL_TURBOJPEG_STATIC="{version}"'
+    return [
+        unit._replace(flags=(*unit.flags, flag)) if unit.source == TURBOJPEG_TABLE else unit
+        for unit in units
+    ]
 
 
 def include_flags() -> list[str]:
@@ -524,16 +549,18 @@ class Toolchain:
         command = self.compile_command(unit, target)
         compile_one(f"{unit.source}{unit.tag}", command, output, target, list(unit.inputs))
 
-    def link(self, objects: list[Path]) -> Path:
-        """The shared library of these objects, linked only when one of them changed."""
-        inputs = sorted(str(path) for path in objects)
+    def link(self, objects: list[Path], archives: tuple[Path, ...] = ()) -> Path:
+        """The shared library of these objects and what they need of the archives, whose symbols
+        stay inside; linked only when one of them changed."""
+        inputs = [*sorted(str(path) for path in objects), *map(str, archives)]
         output = OBJECTS / f"_core-{key_of(self.identity, *self.link_flags, *inputs)}.so"
         if is_current(output):
             return output
         draft = ROOT / f"{output}.{os.getpid()}"
         began_ns = time.time_ns()
         try:
-            result = run([*self.command, *self.link_flags, *inputs, "-lm", "-o", str(draft)])
+            flags = [*self.link_flags, *(["-Wl,--exclude-libs,ALL"] if archives else [])]
+            result = run([*self.command, *flags, *inputs, "-lm", "-o", str(draft)])
             if result.returncode:
                 raise LinkError(f"_core: link failed:\n{result.stdout}")
             publish(output, draft, inputs, began_ns)
@@ -568,8 +595,13 @@ class BuildCore(build_ext):
         n_jobs = self.parallel or len(os.sched_getaffinity(0))
         cuda = make_cuda(dict(os.environ), n_jobs)
         units = core_units(toolchain.machine, cuda) + extension_units()
+        turbojpeg = find_turbojpeg(dict(os.environ))
+        archives: tuple[Path, ...] = ()
+        if turbojpeg is not None:
+            archives = (turbojpeg[0],)
+            units = with_turbojpeg(units, turbojpeg[1])
         self.write_compile_commands(toolchain, units)
-        library = toolchain.link(toolchain.compile_stale(units, n_jobs))
+        library = toolchain.link(toolchain.compile_stale(units, n_jobs), archives)
         target = Path(self.get_ext_fullpath(ext.name))
         target.parent.mkdir(parents=True, exist_ok=True)
         # Beside, then over: a process that has the old library mapped keeps it.

@@ -4,7 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "data/auto.h"
 #include "data/colour.h"
 
 /* ---- kinds ----------------------------------------------------------------------------------- */
@@ -296,8 +295,8 @@ static void erase(const hl_planes *planes, const double number[9], hl_draws *dra
 static hl_status apply_automatically(const hl_planes *planes, const hl_augment_step *step,
                                      hl_draws *draws, hl_scratch *scratch)
 {
-    for (int32_t k = 0; k < hl_auto_count(step); k++) {
-        hl_auto_draw drawn = hl_auto_next(step, draws);
+    for (int32_t k = 0; k < hl_augment_auto_count(step); k++) {
+        hl_auto_draw drawn = hl_augment_auto_next(step, draws);
         double m = drawn.magnitude;
         switch (drawn.op) {
         case HL_AUTO_BRIGHTNESS: hl_colour_brightness(planes, 1 + m); break;

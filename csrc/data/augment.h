@@ -20,7 +20,7 @@
 #ifndef HL_DATA_AUGMENT_H
 #define HL_DATA_AUGMENT_H
 
-#include "data/draws.h"
+#include "data/auto.h"
 #include "data/resample.h"
 
 /* kind, name, how many numbers it has. The numbers, where (a, b) is a range that is drawn from:
@@ -140,5 +140,10 @@ void hl_geometry_points(const hl_geometry *geometry, const float *points, int64_
  * geometry.c and augment.c. */
 bool hl_augment_begin(const hl_augment *augment, const hl_augment_key *key, int32_t step,
                       hl_draws *out_draws);
+
+/* For them too: how many operations a TRIVIAL or RAND step does, one after the other (0: it is of
+ * another kind), and the next one. */
+int32_t hl_augment_auto_count(const hl_augment_step *step);
+hl_auto_draw hl_augment_auto_next(const hl_augment_step *step, hl_draws *draws);
 
 #endif

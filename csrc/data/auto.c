@@ -31,21 +31,23 @@ static const auto_range rand_ranges[HL_AUTO_COUNT] = {
     [HL_AUTO_SOLARIZE] = {1, 0, false},
 };
 
-int32_t hl_auto_count(const hl_augment_step *step)
+static hl_auto_draw draw(const auto_range ranges[HL_AUTO_COUNT], int64_t bin, int64_t n,
+                         hl_draws *draws)
 {
-    if (step->kind == HL_AUGMENT_TRIVIAL) return 1;
-    return step->kind == HL_AUGMENT_RAND ? (int32_t)step->number[0] : 0;
-}
-
-hl_auto_draw hl_auto_next(const hl_augment_step *step, hl_draws *draws)
-{
-    bool is_trivial = step->kind == HL_AUGMENT_TRIVIAL;
     hl_auto_op op = (hl_auto_op)hl_draws_below(draws, HL_AUTO_COUNT);
-    int64_t n = (int64_t)step->number[is_trivial ? 0 : 2];
-    int64_t bin = is_trivial ? hl_draws_below(draws, n) : (int64_t)step->number[1];
     bool is_negative = hl_draws_below(draws, 2) == 1;
-    const auto_range *range = (is_trivial ? trivial_ranges : rand_ranges) + op;
+    const auto_range *range = ranges + op;
     double magnitude = range->first + (range->last - range->first) * (double)bin / (double)(n - 1);
     if (op == HL_AUTO_POSTERIZE) magnitude = rint(magnitude);
     return (hl_auto_draw){op, range->is_signed && is_negative ? -magnitude : magnitude};
+}
+
+hl_auto_draw hl_auto_trivial(int64_t n, hl_draws *draws)
+{
+    return draw(trivial_ranges, hl_draws_below(draws, n), n, draws);
+}
+
+hl_auto_draw hl_auto_rand(int64_t bin, int64_t n, hl_draws *draws)
+{
+    return draw(rand_ranges, bin, n, draws);
 }

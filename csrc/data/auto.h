@@ -3,7 +3,7 @@
 #ifndef HL_DATA_AUTO_H
 #define HL_DATA_AUTO_H
 
-#include "data/augment.h"
+#include "data/draws.h"
 
 typedef enum hl_auto_op {
     HL_AUTO_IDENTITY,
@@ -23,17 +23,17 @@ typedef enum hl_auto_op {
     HL_AUTO_COUNT
 } hl_auto_op;
 
-/* What was drawn. The magnitude is a tangent for shears, pixels for TRIVIAL's translations and a
- * share of the image for RAND's, degrees anticlockwise for rotations, what a factor is beyond 1,
- * bits, a share of white for solarize. */
+/* What was drawn. The magnitude is a tangent for shears; pixels for TrivialAugment's translations
+ * and a share of the image for RandAugment's; degrees anticlockwise for rotations, what a factor is
+ * beyond 1, bits, a share of white for solarize. */
 typedef struct hl_auto_draw {
     hl_auto_op op;
     double magnitude;
 } hl_auto_draw;
 
-/* How many operations a TRIVIAL or RAND step does, one after the other; 0: it is of another kind.
- */
-int32_t hl_auto_count(const hl_augment_step *step);
-hl_auto_draw hl_auto_next(const hl_augment_step *step, hl_draws *draws);
+/* Any operation by any of n magnitudes; n >= 2. */
+hl_auto_draw hl_auto_trivial(int64_t n, hl_draws *draws);
+/* Any operation by magnitude number `bin` of n. */
+hl_auto_draw hl_auto_rand(int64_t bin, int64_t n, hl_draws *draws);
 
 #endif

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "data/auto.h"
+#include "data/augment.h"
 
 typedef struct canvas {
     int64_t height, width;
@@ -239,11 +239,23 @@ static void move_corners(canvas *at, double distortion, hl_draws *draws)
     canvas_move(at, m, at->height, at->width);
 }
 
+int32_t hl_augment_auto_count(const hl_augment_step *step)
+{
+    if (step->kind == HL_AUGMENT_TRIVIAL) return 1;
+    return step->kind == HL_AUGMENT_RAND ? (int32_t)step->number[0] : 0;
+}
+
+hl_auto_draw hl_augment_auto_next(const hl_augment_step *step, hl_draws *draws)
+{
+    if (step->kind == HL_AUGMENT_TRIVIAL) return hl_auto_trivial((int64_t)step->number[0], draws);
+    return hl_auto_rand((int64_t)step->number[1], (int64_t)step->number[2], draws);
+}
+
 static void move_automatically(canvas *at, const hl_augment_step *step, hl_draws *draws)
 {
     const double degree = 57.295779513082320877;
-    for (int32_t k = 0; k < hl_auto_count(step); k++) {
-        hl_auto_draw drawn = hl_auto_next(step, draws);
+    for (int32_t k = 0; k < hl_augment_auto_count(step); k++) {
+        hl_auto_draw drawn = hl_augment_auto_next(step, draws);
         double m = drawn.magnitude, width = (double)at->width, height = (double)at->height;
         bool is_share = step->kind == HL_AUGMENT_RAND;
         if (m == 0) continue;

@@ -30,13 +30,15 @@ static int choose_eighths(const hl_jpeg_header *header, int64_t min_height, int6
 
 /* ---- decoding -------------------------------------------------------------------------------- */
 
-/* Of what libjpeg warns: these do not say that pixels are missing or wrong. */
-static bool is_harmless(const char *warning)
+/* Does this warning leave open whether pixels are missing or wrong? Most say that they are. Some do
+ * no harm themselves, but libjpeg tells the first one alone; 3.x forgets those of the header and
+ * then stops at a later one without words. */
+static bool is_open(const char *warning)
 {
-    static const char *const harmless[] = {"extraneous bytes", "unknown JFIF revision",
-                                           "Unknown Adobe color", "Invalid SOS parameters"};
-    for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++)
-        if (strstr(warning, harmless[i])) return true;
+    static const char *const open[] = {"extraneous bytes", "unknown JFIF revision",
+                                       "Unknown Adobe color", "Invalid SOS parameters", "No error"};
+    for (size_t i = 0; i < sizeof open / sizeof *open; i++)
+        if (strstr(warning, open[i])) return true;
     return false;
 }
 
@@ -55,7 +57,7 @@ static hl_status decode_stored(const hl_turbojpeg *turbo, const uint8_t *data, s
     if (turbo->call.tjDecompress2(handle, data, bytes, image->pixels, (int)image->width, 0,
                                   (int)image->height, formats[image->channels], flags)) {
         const char *why = turbo->call.tjGetErrorStr2(handle);
-        *out_is_sure = !is_harmless(why);
+        *out_is_sure = !is_open(why);
         if (*out_is_sure)
             status = hl_status_set(HL_ERROR_DATA, "JPEG: must be whole and intact, got '%s'", why);
     }

@@ -4,10 +4,10 @@
  * of one that is decoded whole and then shrunk. Only the scales for which libjpeg-turbo has vector
  * code are taken (1/1, 1/2, 1/4, 1/8): the others take longer than the whole image does.
  *
- * Any warning of TurboJPEG stops a file. Where data is missing or contradicts itself that is an
- * error; where it says that the file is merely odd (bytes between segments, an unknown revision),
- * the decoder is not sure, since TurboJPEG tells its first warning alone and a truncation could
- * hide behind it: then another decoder has to say.
+ * A warning of TurboJPEG stops a file. Where it says that data is missing or contradicts itself,
+ * that is an error. Where it says that the file is merely odd (bytes between segments, an unknown
+ * revision), the decoder is not sure, since a truncation could hide behind it: then another decoder
+ * has to say.
  *
  * Any number of threads decode at once: each file has a decoder of its own, which costs 0.15 us.
  * Rejected: decoders that are kept. They remember the tables of earlier files and complete with

@@ -182,7 +182,7 @@ static hl_status read_part(uint8_t marker, reader *r, hl_jpeg_header *header)
 
 hl_status hl_jpeg_header_read(const uint8_t *data, size_t bytes, hl_jpeg_header *out_header)
 {
-    reader r = {data, data + bytes};
+    reader r = {data, data + bytes}, scan;
     uint8_t marker;
     *out_header = (hl_jpeg_header){0};
     if (bytes < 2 || data[0] != 0xFF || data[1] != MARKER_SOI)
@@ -193,6 +193,7 @@ hl_status hl_jpeg_header_read(const uint8_t *data, size_t bytes, hl_jpeg_header 
         if (marker == MARKER_SOS) break;
         HL_TRY(read_part(marker, &r, out_header));
     }
+    HL_TRY(read_segment(&r, &scan)); /* its header, of which 3.x forgets that it was cut */
     if (!out_header->components)
         return hl_status_set(HL_ERROR_DATA, "JPEG: must have a frame before its scan, got none");
     if (!out_header->orientation) out_header->orientation = 1;

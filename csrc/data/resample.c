@@ -274,18 +274,11 @@ static void make_row(const hl_image *src, const axis *across, const axis *down, 
     }
 }
 
-static uint8_t round_level(float x)
-{
-    int32_t level = (int32_t)(x + 0.5f);
-    return (uint8_t)(x < 0 ? 0 : level > 255 ? 255 : level);
-}
-
 /* The sums of one pixel's channels; a row of floats has so many more behind its end. */
 enum { LANES = 4 };
 typedef float lanes __attribute__((vector_size(LANES * sizeof(float))));
 typedef float loose_lanes __attribute__((vector_size(LANES * sizeof(float)), aligned(4)));
 typedef int32_t lanes_i32 __attribute__((vector_size(LANES * sizeof(int32_t))));
-
 /* One output pixel of its taps. */
 static inline __attribute__((always_inline)) lanes_i32 sum_pixel(const float *from, const float *w,
                                                                  int32_t n, int32_t channels)
@@ -463,21 +456,32 @@ typedef struct place {
 } place;
 
 /* Of an output pixel's centre; false: where there is no source. */
-static bool find_place(const double m[9], int64_t column, int64_t row, place *out)
+static inline bool find_place(const double m[9], int64_t column, int64_t row, place *out)
 {
     double x = (double)column + 0.5, y = (double)row + 0.5;
     double w = m[6] * x + m[7] * y + m[8];
-    out->x = (m[0] * x + m[1] * y + m[2]) / w;
-    out->y = (m[3] * x + m[4] * y + m[5]) / w;
+    out->x = m[0] * x + m[1] * y + m[2];
+    out->y = m[3] * x + m[4] * y + m[5];
+    if (w != 1) { /* a perspective */
+        out->x /= w;
+        out->y /= w;
+    }
     return w > 0;
 }
 
 /* Whether this is a place of the source, or of one that is continued. */
-static bool is_usable(const place *at, int64_t width, int64_t height, hl_border border)
+static inline bool is_usable(const place *at, int64_t width, int64_t height, hl_border border)
 {
     if (border == HL_BORDER_FILL)
         return at->x >= 0 && at->x < (double)width && at->y >= 0 && at->y < (double)height;
     return fabs(at->x) < HL_RESAMPLE_REACH && fabs(at->y) < HL_RESAMPLE_REACH;
+}
+
+/* The library's floor is a call on the oldest processors. */
+static inline int64_t floor_place(double x)
+{
+    int64_t i = (int64_t)x;
+    return i - (x < (double)i);
 }
 
 /* The index beside i, of the continued image; with a fill the edge's pixel, as in Pillow. */
@@ -486,55 +490,64 @@ static int64_t map_tap(int64_t i, int64_t n, hl_border border)
     return hl_border_index(i, n, border == HL_BORDER_FILL ? HL_BORDER_EDGE : border);
 }
 
-static void blend_four(const hl_image *src, const place *at, hl_border border, uint8_t *to,
-                       int64_t channel)
+static inline __attribute__((always_inline)) void blend_four(const hl_image *src, int32_t channels,
+                                                             const place *at, hl_border border,
+                                                             uint8_t *to, int64_t channel)
 {
     double x = at->x - 0.5, y = at->y - 0.5;
-    int64_t left = (int64_t)(x + 1) - 1, top = (int64_t)(y + 1) - 1;
-    if (border != HL_BORDER_FILL) left = (int64_t)floor(x), top = (int64_t)floor(y);
-    float dx = (float)(x - (double)left), dy = (float)(y - (double)top);
-    int64_t x0 = left, x1 = left + 1, y0 = top, y1 = top + 1;
-    if (left < 0 || x1 >= src->width)
+    int64_t x0 = floor_place(x), y0 = floor_place(y), x1 = x0 + 1, y1 = y0 + 1;
+    float dx = (float)(x - (double)x0), dy = (float)(y - (double)y0);
+    if (x0 < 0 || x1 >= src->width)
         x0 = map_tap(x0, src->width, border), x1 = map_tap(x1, src->width, border);
-    if (top < 0 || y1 >= src->height)
+    if (y0 < 0 || y1 >= src->height)
         y0 = map_tap(y0, src->height, border), y1 = map_tap(y1, src->height, border);
-    int32_t n = src->channels;
-    const uint8_t *a = src->pixels + (y0 * src->width + x0) * n;
-    const uint8_t *b = src->pixels + (y0 * src->width + x1) * n;
-    const uint8_t *c = src->pixels + (y1 * src->width + x0) * n;
-    const uint8_t *d = src->pixels + (y1 * src->width + x1) * n;
+    const uint8_t *upper = src->pixels + y0 * src->width * channels;
+    const uint8_t *lower = src->pixels + y1 * src->width * channels;
+    const uint8_t *a = upper + x0 * channels, *b = upper + x1 * channels;
+    const uint8_t *c = lower + x0 * channels, *d = lower + x1 * channels;
     float wa = (1 - dx) * (1 - dy), wb = dx * (1 - dy), wc = (1 - dx) * dy, wd = dx * dy;
-    for (int32_t k = 0; k < n; k++) {
+    for (int32_t k = 0; k < channels; k++) {
         float sum = wa * (float)a[k] + wb * (float)b[k] + wc * (float)c[k] + wd * (float)d[k];
-        to[k * channel] = round_level(sum);
+        to[k * channel] = (uint8_t)(int32_t)(sum + 0.5f);
     }
 }
 
 static void take_one(const hl_image *src, const place *at, hl_border border, uint8_t *to,
                      int64_t channel)
 {
-    int64_t x = hl_border_index((int64_t)floor(at->x), src->width, border);
-    int64_t y = hl_border_index((int64_t)floor(at->y), src->height, border);
+    int64_t x = hl_border_index(floor_place(at->x), src->width, border);
+    int64_t y = hl_border_index(floor_place(at->y), src->height, border);
     const uint8_t *from = src->pixels + (y * src->width + x) * src->channels;
     for (int32_t k = 0; k < src->channels; k++) to[k * channel] = from[k];
+}
+
+static inline __attribute__((always_inline)) void warp_pixels(const hl_image *src, int32_t channels,
+                                                              const double matrix[9],
+                                                              const hl_resampling *how,
+                                                              const hl_raster *dst)
+{
+    for (int64_t y = 0; y < dst->height; y++) {
+        uint8_t *to = dst->data + y * dst->row;
+        for (int64_t x = 0; x < dst->width; x++, to += dst->pixel) {
+            place at;
+            if (!find_place(matrix, x, y, &at) ||
+                !is_usable(&at, src->width, src->height, how->border))
+                for (int32_t c = 0; c < channels; c++) to[c * dst->channel] = how->fill[c];
+            else if (how->filter == HL_FILTER_NEAREST)
+                take_one(src, &at, how->border, to, dst->channel);
+            else
+                blend_four(src, channels, &at, how->border, to, dst->channel);
+        }
+    }
 }
 
 void hl_image_warp(const hl_image *src, const double matrix[9], const hl_resampling *how,
                    const hl_raster *dst)
 {
-    for (int64_t y = 0; y < dst->height; y++) {
-        for (int64_t x = 0; x < dst->width; x++) {
-            uint8_t *to = dst->data + y * dst->row + x * dst->pixel;
-            place at;
-            if (!find_place(matrix, x, y, &at) ||
-                !is_usable(&at, src->width, src->height, how->border))
-                fill_pixel(dst, src->channels, how->fill, y, x);
-            else if (how->filter == HL_FILTER_NEAREST)
-                take_one(src, &at, how->border, to, dst->channel);
-            else
-                blend_four(src, &at, how->border, to, dst->channel);
-        }
-    }
+    if (src->channels == 3) /* a constant makes loops over channels straight code */
+        warp_pixels(src, 3, matrix, how, dst);
+    else
+        warp_pixels(src, src->channels, matrix, how, dst);
 }
 
 void hl_labels_warp(const hl_labels *src, const double matrix[9], hl_border border,

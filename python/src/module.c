@@ -267,8 +267,7 @@ static PyMethodDef functions[] = {
     {"augment", HL_PY_METH_FAST(hl_py_augment),
      "augment($module, image, augment, key, labels=None, points=None, source=None, /)\n--\n\n"
      "Planes, labels, points, whether each is inside, and the matrix from the output to the "
-     "source: "
-     "of an image (height, width, channels) by a packed augmentation, key (epoch, row, "
+     "source: of an image (height, width, channels) by a packed augmentation, key (epoch, row, "
      "is_training)."},
     {NULL, NULL, 0, NULL},
 };

@@ -147,7 +147,7 @@ GOOD: dict[str, list[tuple[Any, Any]]] = {
         ([["f1"], "mse"], {"0": ("f1",), "1": "mse"}),
     ],
     "label_smoothing": [(0, 0.0), (0.1, 0.1)],
-    **dict.fromkeys(("mixup", "cutmix"), [(0, 0.0), (0.2, 0.2), (1, 1.0)]),
+    **{key: [(0, 0.0), (0.2, 0.2), (1, 1.0)] for key in ("mixup", "cutmix")},
     "class_weight": [
         (None, None),
         ("balanced", "balanced"),
@@ -252,7 +252,7 @@ BAD: dict[str, list[Any]] = {
     "loss": ["", None, 3, {}, {"a": 3}, {3: "mse"}, int],
     "metrics": ["", 3, [3], {"a": 3}, [""], int],
     "label_smoothing": [-0.1, 1.0, 2, *NOT_NUMBERS],
-    **dict.fromkeys(("mixup", "cutmix"), [-0.1, *NOT_NUMBERS]),
+    **{key: [-0.1, *NOT_NUMBERS] for key in ("mixup", "cutmix")},
     "class_weight": [
         "even",
         3,

@@ -2,8 +2,7 @@
  * that touches memory which is not its own. */
 #include <math.h>
 
-#include "data/auto.h"
-#include "data/colour.h"
+#include "data/augment.h"
 #include "tests/c/check.h"
 #include "tests/c/dice.h"
 
@@ -309,6 +308,33 @@ static void test_augmentations(void)
     CHECK(n_done > n / 2);
 }
 
+/* ---- memory that there is not -----------------------------------------------------------------
+ */
+
+static hl_status apply_afresh(void *context)
+{
+    const hl_augment *augment = context;
+    static uint8_t pixels[40 * 50 * 3], dst[10 * 12 * 3];
+    hl_image src = {40, 50, 3, pixels, sizeof pixels};
+    hl_augment_key key = {0, 0, true};
+    hl_scratch fresh = {0};
+    hl_geometry geometry;
+    hl_status status = hl_augment_geometry(augment, &key, 40, 50, &geometry);
+    if (status == HL_OK) status = hl_augment_apply(augment, &key, &geometry, &src, &fresh, dst);
+    hl_scratch_deinit(&fresh);
+    return status;
+}
+
+static void test_faults(void)
+{
+    hl_augment augment = {.height = 10, .width = 12, .filter = HL_FILTER_BICUBIC, .n_steps = 4};
+    augment.steps[0] = (hl_augment_step){HL_AUGMENT_AFFINE, 1, {30, 30, 0, 0, 1, 1}};
+    augment.steps[1] = (hl_augment_step){HL_AUGMENT_BLUR, 1, {5, 5, 1, 1}};
+    augment.steps[2] = (hl_augment_step){HL_AUGMENT_RAND, 1, {80, 20, 31}}; /* all of them */
+    augment.steps[3] = (hl_augment_step){HL_AUGMENT_NOISE, 1, {0, 0.1}};
+    CHECK(check_walk_faults(CHECK_FAULT_ALLOC, HL_ERROR_MEMORY, 0, apply_afresh, &augment) >= 6);
+}
+
 /* Each kind of step alone, on images of one pixel, one row, one column. */
 static void test_smallest_images(void)
 {
@@ -408,6 +434,7 @@ int main(void)
     test_extreme_boxes();
     test_any_matrix();
     test_augmentations();
+    test_faults();
     test_smallest_images();
     test_checks();
     test_kinds();

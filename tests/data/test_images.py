@@ -247,7 +247,7 @@ def test_odd_files_are_pillows_to_judge() -> None:
     with pytest.raises(hl.DataError, match="truncated"):
         decode(odd[: len(odd) // 2])
     with pytest.raises(hl.ConfigError, match="a reader must be there for format JPEG"):
-        _core.decode_image(odd)
+        _core.decode_image(odd[: len(odd) // 2])
 
 
 def test_the_cause_of_an_error_is_what_was_raised() -> None:
@@ -257,6 +257,19 @@ def test_the_cause_of_an_error_is_what_was_raised() -> None:
     with pytest.raises(hl.DataError, match="words of its own") as caught:
         _core.decode_image(b"GIF89a", 3, 0, 0, read)
     assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_the_cause_with_a_path_in_front(tmp_path: Path) -> None:
+    path = tmp_path / "a.gif"
+    path.write_bytes(b"GIF89a")
+
+    def read(*_: Any) -> Any:
+        raise ValueError("words of its own")
+
+    with pytest.raises(hl.DataError) as caught:
+        _core.decode_image(path, 3, 0, 0, read)
+    assert str(caught.value) == f"image {path}: words of its own"
+    assert isinstance(caught.value.__cause__, ValueError)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from mutants import (
     attention,
+    augmenting,
     bindings,
     chunks,
     core,
@@ -10,6 +11,7 @@ from mutants import (
     frames,
     generation,
     gpu,
+    image_files,
     images,
     lengths,
     loops,
@@ -18,6 +20,7 @@ from mutants import (
     sequences,
     solving,
     sorting,
+    streams,
     training,
 )
 
@@ -29,12 +32,15 @@ MUTANTS = [
     *core.MUTANTS,
     *gpu.MUTANTS,
     *images.MUTANTS,
+    *augmenting.MUTANTS,
+    *image_files.MUTANTS,
     *sequences.MUTANTS,
     *lengths.MUTANTS,
     *attention.MUTANTS,
     *chunks.MUTANTS,
     *solving.MUTANTS,
     *sorting.MUTANTS,
+    *streams.MUTANTS,
     *pictures.MUTANTS,
     *recurrent.MUTANTS,
     *docs.MUTANTS,

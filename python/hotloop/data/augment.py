@@ -137,6 +137,11 @@ def _padding(field: str, value: object) -> tuple[int, int, int, int]:
 class Step:
     """What all steps have: the filter and the fill they state, and how they are packed."""
 
+    _kind = ""  # hl_augment_kind's name
+    _p = 1.0
+    _is_sized = False  # its numbers begin with _size, or the output's
+    _size: tuple[int, int] | None = None
+    _numbers: tuple[float, ...] = ()  # of hl_augment_step
     interpolation: str | None = None
     fill: tuple[int, ...] | None = None
 
@@ -147,9 +152,9 @@ class Step:
         return f"{_name(self)}({self._shown})"
 
     def pack(self, height: int, width: int) -> Packed:
-        """As the core takes it."""
         """The step for outputs of this size."""
-        raise NotImplementedError
+        size = (self._size or (height, width)) if self._is_sized else ()
+        return self._kind, self._p, (*size, *self._numbers)
 
 
 class Resize(Step):
@@ -168,15 +173,13 @@ class Resize(Step):
         For sizes that are not from 1 to 16384.
     """
 
+    _kind = "resize"
+
     def __init__(self, size: int | Sequence[int], interpolation: str | None = None) -> None:
         super().__init__(f"{size!r}")
         height, width = _size("Resize: size", size)
         self._numbers = (height, width if isinstance(plain(size), (list, tuple)) else 0)
         self.interpolation = _interpolation("Resize: interpolation", interpolation)
-
-    def pack(self, height: int, width: int) -> Packed:
-        """As the core takes it."""
-        return "resize", 1.0, self._numbers
 
 
 class CenterCrop(Step):
@@ -193,13 +196,11 @@ class CenterCrop(Step):
         For sizes that are not from 1 to 16384.
     """
 
+    _kind = "center_crop"
+
     def __init__(self, size: int | Sequence[int]) -> None:
         super().__init__(f"{size!r}")
         self._numbers = _size("CenterCrop: size", size)
-
-    def pack(self, height: int, width: int) -> Packed:
-        """As the core takes it."""
-        return "center_crop", 1.0, self._numbers
 
 
 class RandomCrop(Step):
@@ -224,6 +225,9 @@ class RandomCrop(Step):
         For a size, padding or mode that there is not.
     """
 
+    _kind = "random_crop"
+    _is_sized = True
+
     def __init__(
         self,
         size: int | Sequence[int] | None = None,
@@ -234,16 +238,11 @@ class RandomCrop(Step):
     ) -> None:
         super().__init__(f"{size!r}, padding={padding!r}")
         self._size = None if size is None else _size("RandomCrop: size", size)
-        self._padding = _padding("RandomCrop: padding", padding)
-        self._pads = rules.flag("RandomCrop: pad_if_needed", pad_if_needed)
+        sides = _padding("RandomCrop: padding", padding)
+        pads = rules.flag("RandomCrop: pad_if_needed", pad_if_needed)
         mode = rules.choice(*_BORDERS)("RandomCrop: padding_mode", padding_mode)
-        self._border = _BORDERS[mode]
+        self._numbers = (*sides, float(pads), _BORDERS[mode])
         self.fill = _fill("RandomCrop: fill", fill)
-
-    def pack(self, height: int, width: int) -> Packed:
-        """As the core takes it."""
-        size = self._size or (height, width)
-        return "random_crop", 1.0, (*size, *self._padding, float(self._pads), self._border)
 
 
 class RandomResizedCrop(Step):
@@ -266,6 +265,9 @@ class RandomResizedCrop(Step):
         For a size or range that there is not.
     """
 
+    _kind = "random_resized_crop"
+    _is_sized = True
+
     def __init__(
         self,
         size: int | Sequence[int] | None = None,
@@ -275,14 +277,9 @@ class RandomResizedCrop(Step):
     ) -> None:
         super().__init__(f"{size!r}, scale={scale!r}")
         self._size = None if size is None else _size("RandomResizedCrop: size", size)
-        self._scale = _range("RandomResizedCrop: scale", scale, 1e-6, 1)
-        self._ratio = _range("RandomResizedCrop: ratio", ratio, 1e-3, 1e3)
+        share = _range("RandomResizedCrop: scale", scale, 1e-6, 1)
+        self._numbers = (*share, *_range("RandomResizedCrop: ratio", ratio, 1e-3, 1e3))
         self.interpolation = _interpolation("RandomResizedCrop: interpolation", interpolation)
-
-    def pack(self, height: int, width: int) -> Packed:
-        """As the core takes it."""
-        size = self._size or (height, width)
-        return "random_resized_crop", 1.0, (*size, *self._scale, *self._ratio)
 
 
 class RandomHorizontalFlip(Step):
@@ -299,13 +296,11 @@ class RandomHorizontalFlip(Step):
         If p is no probability.
     """
 
+    _kind = "random_horizontal_flip"
+
     def __init__(self, p: float = 0.5) -> None:
         super().__init__(f"p={p!r}")
         self._p = _share("RandomHorizontalFlip: p", p)
-
-    def pack(self, height: int, width: int) -> Packed:
-        """As the core takes it."""
-        return "random_horizontal_flip", self._p, ()
 
 
 class RandomVerticalFlip(Step):
@@ -322,13 +317,11 @@ class RandomVerticalFlip(Step):
         If p is no probability.
     """
 
+    _kind = "random_vertical_flip"
+
     def __init__(self, p: float = 0.5) -> None:
         super().__init__(f"p={p!r}")
         self._p = _share("RandomVerticalFlip: p", p)
-
-    def pack(self, height: int, width: int) -> Packed:
-        """As the core takes it."""
-        return "random_vertical_flip", self._p, ()
 
 
 class RandomAffine(Step):
@@ -355,6 +348,8 @@ class RandomAffine(Step):
         For a range that there is not.
     """
 
+    _kind = "random_affine"
+
     def __init__(
         self,
         degrees: float | Sequence[float],
@@ -374,10 +369,6 @@ class RandomAffine(Step):
         shears = _shears("RandomAffine: shear", shear)
         self._numbers = (*turn, *shift, *zoom, *shears)
         self.fill = _fill("RandomAffine: fill", fill)
-
-    def pack(self, height: int, width: int) -> Packed:
-        """As the core takes it."""
-        return "random_affine", 1.0, self._numbers
 
 
 def _shears(field: str, value: object) -> tuple[float, ...]:
@@ -406,6 +397,8 @@ class RandomRotation(Step):
         For a range that there is not.
     """
 
+    _kind = "random_affine"
+
     def __init__(
         self, degrees: float | Sequence[float], fill: int | Sequence[int] | None = None
     ) -> None:
@@ -413,10 +406,6 @@ class RandomRotation(Step):
         least, most = _around("RandomRotation: degrees", degrees, 0, -36000, 36000)
         self._numbers = (-most, -least, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0)
         self.fill = _fill("RandomRotation: fill", fill)
-
-    def pack(self, height: int, width: int) -> Packed:
-        """As the core takes it."""
-        return "random_affine", 1.0, self._numbers
 
 
 class RandomPerspective(Step):
@@ -438,6 +427,8 @@ class RandomPerspective(Step):
         If one of them is not from 0 to 1.
     """
 
+    _kind = "random_perspective"
+
     def __init__(
         self,
         distortion_scale: float = 0.5,
@@ -445,13 +436,9 @@ class RandomPerspective(Step):
         fill: int | Sequence[int] | None = None,
     ) -> None:
         super().__init__(f"{distortion_scale!r}, p={p!r}")
-        self._distortion = _share("RandomPerspective: distortion_scale", distortion_scale)
+        self._numbers = (_share("RandomPerspective: distortion_scale", distortion_scale),)
         self._p = _share("RandomPerspective: p", p)
         self.fill = _fill("RandomPerspective: fill", fill)
-
-    def pack(self, height: int, width: int) -> Packed:
-        """As the core takes it."""
-        return "random_perspective", self._p, (self._distortion,)
 
 
 class ColorJitter(Step):
@@ -469,6 +456,8 @@ class ColorJitter(Step):
     ConfigError
         For a range that there is not.
     """
+
+    _kind = "color_jitter"
 
     def __init__(
         self,
@@ -488,10 +477,6 @@ class ColorJitter(Step):
             rules.number(at_least=0, at_most=0.5)("ColorJitter: hue", hue)
         self._numbers = (*numbers, *_around("ColorJitter: hue", hue, 0, -0.5, 0.5))
 
-    def pack(self, height: int, width: int) -> Packed:
-        """As the core takes it."""
-        return "color_jitter", 1.0, self._numbers
-
 
 class RandomGrayscale(Step):
     """Grey, in as many channels.
@@ -507,13 +492,11 @@ class RandomGrayscale(Step):
         If p is no probability.
     """
 
+    _kind = "random_grayscale"
+
     def __init__(self, p: float = 0.1) -> None:
         super().__init__(f"p={p!r}")
         self._p = _share("RandomGrayscale: p", p)
-
-    def pack(self, height: int, width: int) -> Packed:
-        """As the core takes it."""
-        return "random_grayscale", self._p, ()
 
 
 class GaussianBlur(Step):
@@ -532,6 +515,8 @@ class GaussianBlur(Step):
         For an even size, or a range that there is not.
     """
 
+    _kind = "gaussian_blur"
+
     def __init__(
         self, kernel_size: int | Sequence[int], sigma: float | Sequence[float] = (0.1, 2.0)
     ) -> None:
@@ -539,12 +524,8 @@ class GaussianBlur(Step):
         across, down = _size("GaussianBlur: kernel_size", kernel_size)
         if across % 2 == 0 or down % 2 == 0 or max(across, down) > 1023:
             reject("GaussianBlur: kernel_size", "must be odd and at most 1023", kernel_size)
-        both = sigma if isinstance(sigma, (list, tuple)) else (sigma, sigma)
-        self._numbers = (across, down, *_range("GaussianBlur: sigma", both, 1e-3, 1e3))
-
-    def pack(self, height: int, width: int) -> Packed:
-        """As the core takes it."""
-        return "gaussian_blur", 1.0, self._numbers
+        bounds = sigma if isinstance(sigma, (list, tuple)) else (sigma, sigma)
+        self._numbers = (across, down, *_range("GaussianBlur: sigma", bounds, 1e-3, 1e3))
 
 
 class GaussianNoise(Step):
@@ -561,16 +542,14 @@ class GaussianNoise(Step):
         If the mean is not from -1 to 1, or sigma not from 0 to 10.
     """
 
+    _kind = "gaussian_noise"
+
     def __init__(self, mean: float = 0.0, sigma: float = 0.1) -> None:
         super().__init__(f"{mean!r}, {sigma!r}")
         self._numbers = (
             rules.number(at_least=-1, at_most=1)("GaussianNoise: mean", mean),
             rules.number(at_least=0, at_most=10)("GaussianNoise: sigma", sigma),
         )
-
-    def pack(self, height: int, width: int) -> Packed:
-        """As the core takes it."""
-        return "gaussian_noise", 1.0, self._numbers
 
 
 class RandomErasing(Step):
@@ -594,6 +573,8 @@ class RandomErasing(Step):
         For a probability, range or value that there is not.
     """
 
+    _kind = "random_erasing"
+
     def __init__(
         self,
         p: float = 0.5,
@@ -611,10 +592,6 @@ class RandomErasing(Step):
             *(levels + levels[-1:] * 3)[:4],
         )
 
-    def pack(self, height: int, width: int) -> Packed:
-        """As the core takes it."""
-        return "random_erasing", self._p, self._numbers
-
 
 class TrivialAugmentWide(Step):
     """One operation of random strength (Mueller and Hutter, 2021, arXiv:2103.10158).
@@ -630,14 +607,12 @@ class TrivialAugmentWide(Step):
         If that is not from 2 to 1000.
     """
 
+    _kind = "trivial_augment_wide"
+
     def __init__(self, num_magnitude_bins: int = 31) -> None:
         super().__init__(f"{num_magnitude_bins!r}")
         rule = rules.whole(2, 1000)
         self._numbers = (rule("TrivialAugmentWide: num_magnitude_bins", num_magnitude_bins),)
-
-    def pack(self, height: int, width: int) -> Packed:
-        """As the core takes it."""
-        return "trivial_augment_wide", 1.0, self._numbers
 
 
 class RandAugment(Step):
@@ -658,6 +633,8 @@ class RandAugment(Step):
         For a number that there is not.
     """
 
+    _kind = "rand_augment"
+
     def __init__(self, num_ops: int = 2, magnitude: int = 9, num_magnitude_bins: int = 31) -> None:
         super().__init__(f"{num_ops!r}, {magnitude!r}, {num_magnitude_bins!r}")
         bins = rules.whole(2, 1000)("RandAugment: num_magnitude_bins", num_magnitude_bins)
@@ -667,20 +644,14 @@ class RandAugment(Step):
             bins,
         )
 
-    def pack(self, height: int, width: int) -> Packed:
-        """As the core takes it."""
-        return "rand_augment", 1.0, self._numbers
-
 
 class _Fit(Step):
     """The output's size, as the images' fit says: before a crop of that size."""
 
+    _kind = "fit"
+
     def __init__(self) -> None:
         super().__init__("")
-
-    def pack(self, height: int, width: int) -> Packed:
-        """As the core takes it."""
-        return "fit", 1.0, ()
 
 
 # ---- lists of steps

@@ -7,6 +7,7 @@ watches (:mod:`hotloop.base.watching`) can say how far they are and end them.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -220,6 +221,9 @@ def check_bounds(
 
 def are_in_range(field: Field, low: int, high: int) -> bool:
     """Whether all integers of an array, of whatever split, are in [low, high)."""
+    series, window = field.source
+    if window and field.padding is None:  # each of them once
+        field = dataclasses.replace(field, array=series, series=None)
     return all(
         _core.check_range(values, low, high) is None
         for _, values in blocks(field, None, "checking")

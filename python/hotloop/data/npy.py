@@ -29,7 +29,7 @@ from hotloop.data.arrays import DTYPES, graph_dtype
 from hotloop.data.streams import make_streams
 from hotloop.errors import DataError, DataWarning
 
-__all__ = ["find_files", "map_npy", "read_npy", "read_parts"]
+__all__ = ["are_paths", "find_files", "map_npy", "read_npy", "read_parts"]
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]

@@ -28,6 +28,7 @@ __all__ = [
     "is_share",
     "read_groups",
     "read_rows",
+    "read_share",
     "rows_apart",
 ]
 
@@ -104,7 +105,7 @@ def divide_rows(
                 raise DataError(f"test: row {both} is in val already; splits must not overlap")
             free[taken] = False
         else:
-            sizes[name] = _count(name, share, n)
+            sizes[name] = read_share(name, share, n)
     pool = np.flatnonzero(free)
     if gap:
         _check_gap(sizes, how, gap, groups)
@@ -181,7 +182,14 @@ def _rows_before(pool: Rows, rows: Rows, gap: int) -> slice:
     return slice(first - gap, first)
 
 
-def _count(name: str, share: Any, n: int) -> int:
+def read_share(name: str, share: Any, n: int) -> int:
+    """A fraction or count of n rows as a count.
+
+    Raises
+    ------
+    ConfigError, DataError
+        For one out of range.
+    """
     share = plain(share)
     if isinstance(share, (bool, str)):
         reject(name, "must be a fraction, a count, a tuple (X, y) or row numbers", share)

@@ -1,4 +1,4 @@
-"""Data in the order of time: windows of series, sequences of several lengths."""
+"""Data in the order of time: windows of series and of text, sequences of several lengths."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from hotloop.base.rules import whole
 from hotloop.data.augment_series import read_series_steps
 from hotloop.data.folding import FoldedSplits
+from hotloop.data.npy import are_paths
 from hotloop.data.options import refuse_options
 from hotloop.data.sequences import (
     Layout,
@@ -24,6 +26,13 @@ from hotloop.data.sequences import (
 )
 from hotloop.data.tables import Table, read_table, unpack_dataset
 from hotloop.data.targets import ids_of
+from hotloop.data.text import (
+    SpanOrigin,
+    Vocabulary,
+    divide_text,
+    read_text,
+    tabulate_text,
+)
 from hotloop.data.windows import read_aligned, read_normalize, read_windows
 
 __all__ = ["SeriesData"]
@@ -33,6 +42,9 @@ Rows = npt.NDArray[np.int64]
 
 class SeriesData(FoldedSplits):
     """Ways to make a :class:`DataModule` of what has an order of time."""
+
+    vocabulary: Vocabulary | None = None
+    """What ids mean, of a text."""
 
     @classmethod
     def from_windows(
@@ -309,4 +321,115 @@ class SeriesData(FoldedSplits):
         self._set_sampling(sampler, weights, samples_per_epoch)
         self.augment_steps = read_series_steps(augment)
         self._name_classes(classes)
+        return self
+
+    @classmethod
+    def from_text(
+        cls,
+        source: Any,
+        length: int,
+        stride: int | None = None,
+        *,
+        tokenizer: Any = "bytes",
+        encoding: str = "utf-8",
+        val: Any = None,
+        test: Any = None,
+        gap: int = 0,
+        batch_size: int = 64,
+        shuffle: bool = True,
+        sampler: str | None = None,
+        weights: Any = None,
+        samples_per_epoch: int | None = None,
+        drop_last: bool = False,
+        seed: int = 42,
+        num_workers: int = 0,
+        pin_memory: bool | str = "auto",
+        **unknown: Any,
+    ) -> Self:
+        """A DataModule of a text for language models: windows of ids, and the ids that follow.
+
+        Parameters
+        ----------
+        source : str, path or list of paths
+            A text, or files of it, which follow each other as one. A str that is the path of a file
+            means the file.
+        length : int
+            Ids of a window: forward gets int64 ``(batch, length)``, and the target is the class at
+            each position, the id behind it.
+        stride : int, optional
+            Ids from the begin of a window to that of the next. Without it ``length``, so that an
+            epoch predicts every id once.
+        tokenizer : "bytes", "characters", path or Tokenizer
+            What an id is: a byte (of UTF-8, of a str); a character, of those that the text has,
+            sorted; or what a JSON file of the library tokenizers (which is imported then) or its
+            Tokenizer makes of the text, without special tokens.
+        encoding : str
+            Of files, but for "bytes", which are taken as they are.
+        val, test : float, int or path, optional
+            Fractions or numbers of the ids, of which the test has the last and val those before
+            them; or a text of its own, as files.
+        gap : int
+            Ids before val and before the test that are in no split.
+        samples_per_epoch : int, optional
+            With ``sampler="weighted"``: windows of an epoch.
+        weights : array_like, optional
+            With ``sampler="weighted"``: for each id that a window may begin with.
+        batch_size, shuffle, sampler, drop_last, seed, num_workers, pin_memory
+            As for the class.
+        **unknown
+            Refused by name, with the option that is meant.
+
+        Returns
+        -------
+        DataModule
+            Its ``vocabulary`` encodes and decodes text. Of characters the classes have their names,
+            which travel with a model: ``predict(labels=True)`` gives characters.
+
+        Raises
+        ------
+        ConfigError
+            For an option out of its range; for a file of tokenizers without that library.
+        DataError
+            For a text shorter than a window, files that are no text, characters of val or test that
+            training lacks.
+
+        Notes
+        -----
+        Ids lie in memory once, a byte each where there are up to 256, and a file of bytes is mapped
+        and not read. No window is copied but into its batch.
+
+        Examples
+        --------
+        >>> text = "to be, or not to be: that is the question. " * 40
+        >>> data = hl.DataModule.from_text(text, 16, tokenizer="characters", val=0.1)
+        >>> len(data.vocabulary), data.example_batch()["x"]
+        (16, ('int64', (64, 16)))
+        >>> batch = next(data.batches_in_order("train"))
+        >>> data.vocabulary.decode(batch["x"][0]), data.vocabulary.decode(batch["y"][0])
+        ('to be, or not to', 'o be, or not to ')
+        """
+        refuse_options(unknown, cls.from_text)
+        self = cls.__new__(cls)
+        self._set_options(batch_size, num_workers, pin_memory, shuffle, drop_last, seed, False)
+        length = whole(1)("length", length)
+        stride = length if stride is None else whole(1)("stride", stride)
+        reading = read_text(source, tokenizer, encoding, "source")
+        shares = {"val": val, "test": test}
+        own = {name: part for name, part in shares.items() if are_paths(part)}
+        table = tabulate_text(reading, length, "source")
+        drawn = {name: part for name, part in shares.items() if name not in own}
+        spans = divide_text(len(reading.ids), drawn, gap)
+        origin = SpanOrigin(len(reading.ids), spans, length, stride, whole(0)("gap", gap))
+        parts: dict[str, tuple[Table, Rows | None]] = {}
+        for name, rows in origin.windows().items():
+            parts[name] = table, rows
+        for name, part in own.items():
+            of = read_text(part, tokenizer, encoding, name, reading.vocabulary)
+            rows = np.arange(0, len(of.ids) - length, stride)
+            parts[name] = tabulate_text(of, length, name, f"{name} "), rows
+        order = [name for name in ("train", "val", "test") if name in parts]
+        self._set_splits({name: parts[name] for name in order}, False, False)
+        self._origin, self._own = origin, frozenset(own)
+        self._set_sampling(sampler, weights, samples_per_epoch)
+        self.vocabulary = reading.vocabulary
         return self

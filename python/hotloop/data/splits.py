@@ -417,6 +417,9 @@ class DataSplits:
             raise ConfigError(f"class_counts: needs class targets, got {kind} targets")
         counts = np.zeros(known.n_classes, np.int64)
         field, rows = self._field("train", target), self._splits["train"].rows
+        series, window = field.source
+        if window and field.padding is None:
+            return _count_in_windows(series, window, rows, known.n_classes)
         for _, values in blocks(field, rows, "counting the classes of"):
             ids = values[values >= 0].astype(np.int64)
             counts += np.bincount(ids, minlength=known.n_classes)
@@ -827,3 +830,17 @@ class DataSplits:
         """
         standardized = ", ".join(field.name for field in self._standardized)
         return describe_all(self, standardized)
+
+
+def _count_in_windows(
+    series: npt.NDArray[Any], window: int, rows: Rows | None, n_classes: int
+) -> list[int]:
+    """How often windows that begin with these rows have each class, without making any."""
+    steps = np.zeros(len(series) + 1, np.int64)  # of how many windows a row is in, against the last
+    begins = np.arange(len(series) - window + 1) if rows is None else rows
+    np.add.at(steps, begins, 1)
+    np.add.at(steps, begins + window, -1)
+    is_counted = series >= 0
+    times = np.cumsum(steps[:-1])[is_counted]
+    counts = np.bincount(series[is_counted], weights=times, minlength=n_classes)
+    return [int(count) for count in counts]

@@ -1,0 +1,40 @@
+"""The example notebooks, cell by cell."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from needs import take_library
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+NOTEBOOKS = sorted(path.name for path in EXAMPLES.glob("*.ipynb"))
+
+
+def cells(name: str) -> list[str]:
+    """The code of a notebook."""
+    found = json.loads((EXAMPLES / name).read_text())["cells"]
+    assert not any(cell.get("outputs") for cell in found), "outputs are not kept"
+    return ["".join(cell["source"]) for cell in found if cell["cell_type"] == "code"]
+
+
+def run(name: str) -> dict[str, Any]:
+    """What its names hold in the end."""
+    names: dict[str, Any] = {}
+    for i, code in enumerate(cells(name)):
+        exec(compile(code, f"{name}, code {i}", "exec"), names)
+    return names
+
+
+def test_there_are_some() -> None:
+    assert len(NOTEBOOKS) >= 1
+
+
+@pytest.mark.extra
+def test_image_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    take_library("PIL")
+    take_library("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    names = run("07_image_folder.ipynb")
+    assert names["result"].history["val_accuracy"][-1] > 0.95
+    assert len(names["wrong"]) < 0.06 * len(names["digits"])
