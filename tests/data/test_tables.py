@@ -794,3 +794,52 @@ def test_a_subset_encodes_data_of_its_own_and_weights_anew() -> None:
     names = [field.name for field in part.split("val").fields]
     assert names == ["x", "y", "weight"]
     np.testing.assert_array_equal(part.split("val").fields[2].array, np.linspace(0.5, 1, N)[200:])
+
+
+# ---- the same options as arrays have
+
+
+@pytest.mark.extra
+def test_columns_are_standardised_by_name() -> None:
+    frame = frame_of(a=[1.0, 3, 5, 7], b=[1.0, 3, 5, 7], c=list("uvuv"), y=[0, 1, 0, 1])
+    for how in ("onehot", "ids"):
+        options = {"categorical": how, "standardize": ["b"]}
+        data = hl.DataModule.from_pandas(frame, "y", **options)
+        for part in (data, data.subset(3)):
+            ((mean, std),) = part.transforms[0][1].values()
+            b = frame.b.to_numpy()[part.rows("train")]
+            np.testing.assert_allclose(mean[:2], [0, b.mean()], rtol=1e-6)
+            np.testing.assert_allclose(std[:2], [1, b.std()], rtol=1e-6)
+    for name in ("bb", "c"):
+        rule = rf"standardize: must name columns of numbers, got none for '{name}'"
+        with pytest.raises(hl.ConfigError, match=rule):
+            hl.DataModule.from_pandas(frame, "y", standardize=[name])
+
+
+@pytest.mark.extra
+def test_classes_sampling_groups_and_weights() -> None:
+    frame = frame_of(
+        a=np.arange(60.0), who=[f"p{i // 4}" for i in range(60)], y=["no", "yes", "no"] * 20
+    )
+    data = hl.DataModule.from_pandas(
+        frame, "y", groups="who", val=0.2, classes=["yes", "no"], sampler="balanced"
+    )
+    assert data.classes == ["yes", "no"]
+    assert data.encoding.names == ["a"]
+    people = [set(frame.who[data.rows(name)]) for name in ("train", "val")]
+    assert not people[0] & people[1]
+    np.testing.assert_array_equal(data.arrays("val")[1], frame.y[data.rows("val")])
+
+
+@pytest.mark.extra
+def test_columns_that_pandas_numbers() -> None:
+    pandas = take_library("pandas")
+    frame = pandas.DataFrame(np.random.default_rng(0).random((40, 4)))
+    frame[3] = (frame[3] > 0.5).astype(int)
+    data = hl.DataModule.from_pandas(frame, 3, features=[2, 0])
+    assert data.split("train").fields[0].columns == ("2", "0")
+    result = hl.train(nn.Linear(2, 2), data, quiet(max_epochs=1))
+    want = hl.predict(result, frame[[2, 0]].to_numpy())
+    np.testing.assert_array_equal(hl.predict(result, frame), want)
+    np.testing.assert_array_equal(hl.predict(result, frame.iloc[5]), want[5])
+    np.testing.assert_array_equal(hl.predict(result, {0: frame[0], 2: frame[2]}), want)

@@ -74,6 +74,7 @@ class Column:
             return np.zeros(0, np.int64)
         return np.flatnonzero(np.isnan(self.values))
 
+    @functools.cached_property
     def as_category(self) -> Column:
         """The same with its different values as categories, in ascending order."""
         if self.kind == "category":
@@ -201,10 +202,10 @@ class Frame:
         ConfigError
             If there is no such column.
         """
-        is_list = isinstance(wanted, list) and all(isinstance(name, str) for name in wanted)
-        if not isinstance(wanted, str) and not (is_list and role in ("target", "features")):
+        is_list = isinstance(wanted, list) and all(_is_name(name) for name in wanted)
+        if not _is_name(wanted) and not (is_list and role in ("target", "features")):
             return wanted, []
-        listed = wanted if is_list else [wanted]
+        listed = [str(name) for name in (wanted if is_list else [wanted])]
         missing = [name for name in listed if name not in self.names]
         if missing:
             named = name_missing(missing, self.names)
@@ -212,7 +213,7 @@ class Frame:
         if not listed:
             raise ConfigError(f"{role}: must name a column at least, got an empty list")
         if not is_list:
-            return self.column(wanted), listed
+            return self.column(listed[0]), listed
         if role == "features":  # which are read one by one
             return listed, listed
         return Picked([self.column(name) for name in listed], self.n), listed
@@ -225,6 +226,11 @@ class Frame:
                 return f"row {row - first} of {name}"
             first += n
         return f"row {row}"
+
+
+def _is_name(value: Any) -> bool:
+    """Whether it names a column: a text, or a number as pandas numbers those without names."""
+    return isinstance(value, str | int | np.integer) and not isinstance(value, bool)
 
 
 def is_table(value: Any) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hotloop.base.rules import show
+from hotloop.base.suggest import name_missing
 from hotloop.data.encoding import NUMBERS, Encoding
 from hotloop.data.frames import Column, Frame, is_table, read_frame
 from hotloop.data.tables import Table, read_table, unpack_dataset
@@ -137,13 +138,32 @@ def make_table(
     encoding : Encoding
     X : array or dict of array
         As the encoding has it.
-    y, weight, prefix, like, standardize
+    y, weight, prefix, like
         As for :func:`hotloop.data.tables.read_table`.
+    standardize : bool or set of str
+        Likewise, but for the names, which are those of the table's columns.
+
+    Raises
+    ------
+    ConfigError
+        For a name of no column of numbers.
     """
-    made = encoding.made
+    made = [
+        (column, is_mark or not (isinstance(standardize, bool) or feature.name in standardize))
+        for feature in encoding.features
+        for column, is_mark in feature.made
+    ]
     columns = tuple(name for name, _ in made)
     marks = tuple(i for i, (_, is_mark) in enumerate(made) if is_mark)
-    table = read_table(X, y, weight, prefix=prefix, like=like, standardize=standardize)
+    if not isinstance(standardize, bool):
+        numbers = [f.name for f in encoding.features if f.how not in ("onehot", "ids")]
+        if unknown := sorted(standardize - set(numbers)):
+            raise ConfigError(
+                "standardize: must name columns of numbers, got none for "
+                f"{name_missing(unknown, numbers)}"
+            )
+    is_any = bool(standardize)
+    table = read_table(X, y, weight, prefix=prefix, like=like, standardize=is_any)
     fields = tuple(
         dataclasses.replace(field, columns=columns, marks=marks)
         if field.name in ("x", f"x.{NUMBERS}")
