@@ -233,6 +233,7 @@ def test_nothing_is_installed(monkeypatch) -> None:
 
 
 @pytest.mark.extra
+@pytest.mark.filterwarnings("ignore:.*column 0 has no name:hotloop.DataWarning")
 @settings(deadline=None, max_examples=150)
 @given(st.data())
 def test_any_bytes_are_a_table_or_an_error_of_ours(tmp_path_factory, draw) -> None:

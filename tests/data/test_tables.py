@@ -623,6 +623,12 @@ def test_held_out_rows_may_have_categories_of_their_own() -> None:
          hl.ConfigError, r"categorical: 'target' of column 'a' needs one target .* got none"),
         ({"numbers": [1, 2, 3, 4], "a": list("uvuv")}, {"categorical": "ids"}, hl.ConfigError,
          r"with ids 'numbers' is all columns of numbers"),
+        ({"a": [1, 2, 3, 4]}, {"features": ["a", "y"]}, hl.ConfigError,
+         r"features: a model must not be given its target, got 'y'"),
+        ({"a": [1, 2, 3, 4]}, {"features": ["a", "a"]}, hl.ConfigError,
+         r"features: names must differ, got 'a' twice"),
+        ({"a": [1, 2, 3, 4], "t": [1, None, 2, 3]}, {"target": "t"}, hl.DataError,
+         r"y: column 't': each row needs a target, got none in row 1; drop these rows"),
         ({}, {}, hl.ConfigError, r"features: a column at least is needed, got none beside y"),
         ({"a": [1, 2, 3, 4], "g": ["u", None, "v", "v"]}, {"groups": "g"}, hl.DataError,
          r"groups: column 'g': each row needs a group, got none in row 1"),
@@ -634,6 +640,45 @@ def test_wrong_tables(columns, options, error, words) -> None:
     frame = make_pandas({**columns, "y": [0, 1, 0, 1]})
     with pytest.raises(error, match=words):
         hl.DataModule.from_pandas(frame, **{"target": "y", **options})
+
+
+@pytest.mark.extra
+def test_frames_of_nothing() -> None:
+    frame = frame_of(a=[1, 2], y=[0, 1])
+    with pytest.raises(hl.DataError, match=r"frame: has no rows"):
+        hl.DataModule.from_pandas(frame[:0], "y")
+    with pytest.raises(hl.DataError, match=r"frame: has no columns"):
+        hl.DataModule.from_pandas(frame[[]])
+
+
+@pytest.mark.extra
+def test_columns_that_no_library_makes_numbers_of() -> None:
+    polars, pyarrow = take_library("polars"), take_library("pyarrow")
+    y = [0, 1]
+    for frame, words in (
+        (polars.DataFrame({"a": [[1, 2], [3, 4]], "y": y}), r"column 'a': must hold numbers"),
+        (polars.DataFrame({"a": [datetime.time(1)] * 2, "y": y}), r"column 'a': .*got time64"),
+        (polars.DataFrame({"a": polars.Series([1, 2], dtype=polars.Int128), "y": y}), r"Arrow"),
+        (pyarrow.table({"a": [{"b": 1}] * 2, "y": y}), r"column 'a': .*got struct"),
+        (pyarrow.table({"a": [b"u"] * 2, "y": y}), r"column 'a': .*got binary"),
+        (make_pandas({"a": [b"u"] * 2, "y": y}), r"column 'a': .*got bytes b'u' in row 0"),
+        (make_pandas({"a": np.arange(2) * 1j, "y": y}), r"column 'a': .*got complex128"),
+    ):
+        with pytest.raises(hl.DataError, match=words):
+            hl.DataModule.from_pandas(frame, "y")
+
+
+@pytest.mark.extra
+def test_columns_of_polars_alone_that_are_no_numbers(monkeypatch) -> None:
+    polars = take_library("polars")
+    for column in (
+        [[1, 2], [3, 4]],
+        [datetime.time(1)] * 2,
+        polars.Series([1, 2], dtype=polars.Int128),
+    ):
+        frame = make_polars_alone({"a": column, "y": [0, 1]}, monkeypatch)
+        with pytest.raises(hl.DataError, match=r"column 'a': must hold numbers"):
+            hl.DataModule.from_pandas(frame, "y")
 
 
 @pytest.mark.extra

@@ -174,11 +174,17 @@ class TableData(SeriesData):
         )
         wanted, scales_targets = read_standardize(standardize)
         wishes = read_wishes(categorical, missing, unseen, self._allow_nonfinite)
-        roles = read_roles(read_frame(frame), target, features, sample_weight, groups)
+        nan = self._allow_nonfinite
+        roles = read_roles(
+            read_frame(frame), target, features, sample_weight, groups, takes_nan=nan
+        )
         n = roles.frame.n
         targets = {} if roles.y is None else read_all_targets(roles.y, "y", n)
         shares = {"val": val, "test": test}
-        own = {name: read_own(part, name, target, sample_weight) for name, part in shares.items()}
+        own = {
+            name: read_own(part, name, target, sample_weight, takes_nan=nan)
+            for name, part in shares.items()
+        }
         drawn = {name: None if own[name] else part for name, part in shares.items()}
         _, rows = self._divide(n, drawn, ids_of(targets), roles.groups, split, gap, stratify)
         others = {name: part for name, part in own.items() if part is not None}
