@@ -8,6 +8,7 @@ from mutants import (
     core,
     data,
     docs,
+    frames,
     generation,
     gpu,
     image_files,
@@ -43,5 +44,6 @@ MUTANTS = [
     *pictures.MUTANTS,
     *recurrent.MUTANTS,
     *docs.MUTANTS,
+    *frames.MUTANTS,
     *generation.MUTANTS,
 ]
