@@ -14,10 +14,14 @@
 #include "base/alloc.h"
 #include "data/feed.h"
 
+typedef struct alias_column {
+    uint64_t keep; /* of 2^64: how often the column's own row is taken */
+    int64_t other;
+} alias_column;
+
 struct hl_alias {
     int64_t n;
-    uint64_t *keep; /* of 2^64: how often a column's own row is taken */
-    int64_t *other;
+    alias_column *columns;
 };
 
 /* ---- table ----------------------------------------------------------------------------------- */
@@ -68,8 +72,7 @@ static void fill_table(hl_alias *alias, double *scaled, int64_t *places, int64_t
     }
     while (n_small && n_large) {
         int64_t small = places[--n_small], large = places[n - n_large];
-        alias->keep[small] = to_share(scaled[small]);
-        alias->other[small] = large;
+        alias->columns[small] = (alias_column){to_share(scaled[small]), large};
         scaled[large] = scaled[large] + scaled[small] - 1;
         if (scaled[large] >= 1) continue;
         n_large--;
@@ -79,13 +82,13 @@ static void fill_table(hl_alias *alias, double *scaled, int64_t *places, int64_t
      * without weight, which must not be drawn. */
     for (; n_large; n_large--) {
         int64_t row = places[n - n_large];
-        alias->keep[row] = UINT64_MAX;
-        alias->other[row] = row;
+        alias->columns[row] = (alias_column){UINT64_MAX, row};
     }
     while (n_small) {
         int64_t row = places[--n_small];
-        alias->keep[row] = scaled[row] > 0 ? UINT64_MAX : 0;
-        alias->other[row] = scaled[row] > 0 ? row : heaviest;
+        bool has_weight = scaled[row] > 0;
+        alias->columns[row] =
+            (alias_column){has_weight ? UINT64_MAX : 0, has_weight ? row : heaviest};
     }
 }
 
@@ -100,8 +103,7 @@ hl_status hl_alias_create(const double *weights, int64_t n, hl_alias **out_alias
     size_t bytes = (size_t)n * sizeof *scaled;
     HL_GOTO(hl_alloc_zero(sizeof *alias, (void **)&alias));
     alias->n = n;
-    HL_GOTO(hl_alloc(bytes, (void **)&alias->keep));
-    HL_GOTO(hl_alloc(bytes, (void **)&alias->other));
+    HL_GOTO(hl_alloc((size_t)n * sizeof *alias->columns, (void **)&alias->columns));
     HL_GOTO(hl_alloc(bytes, (void **)&scaled));
     HL_GOTO(hl_alloc(bytes, (void **)&places));
     fill_table(alias, scaled, places, scale_weights(weights, n, largest, scaled));
@@ -117,8 +119,7 @@ cleanup:
 void hl_alias_destroy(hl_alias *alias)
 {
     if (!alias) return;
-    hl_free(alias->keep);
-    hl_free(alias->other);
+    hl_free(alias->columns);
     hl_free(alias);
 }
 
@@ -140,7 +141,7 @@ static int64_t draw_row(const hl_alias *alias, const hl_sampler_order *order, ui
     hl_philox(order->key, counter, word);
     uint64_t column = (uint64_t)word[1] << 32 | word[0], share = (uint64_t)word[3] << 32 | word[2];
     int64_t row = (int64_t)multiply_high(column, (uint64_t)alias->n);
-    return share < alias->keep[row] ? row : alias->other[row];
+    return share < alias->columns[row].keep ? row : alias->columns[row].other;
 }
 
 void hl_sampler_order_init(const hl_sampler *sampler, uint64_t epoch, hl_sampler_order *out_order)

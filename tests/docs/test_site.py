@@ -11,6 +11,8 @@ from types import ModuleType
 
 import pytest
 from hotloop import nn
+from hotloop.data import augment
+from hotloop.data.module import DataModule
 from hotloop.training.config.parts import OPTIMIZERS, SCHEDULERS
 from hotloop.training.scoring.losses import LOSSES
 from hotloop.training.scoring.metrics import METRICS
@@ -86,6 +88,8 @@ def test_readme_lists_what_there_is() -> None:
         "metrics": METRICS,
         "optimizers": OPTIMIZERS,
         "schedules": SCHEDULERS,
+        "data": [name for name in dir(DataModule) if name.startswith("from_")],
+        "augmentation": [n for n in augment.__all__ if inspect.isclass(getattr(augment, n))],
     }
     for kind, registry in registries.items():
         assert sorted(table.pop(kind)) == sorted(registry), kind

@@ -111,8 +111,8 @@ MUTANTS = [
     Mutant(
         "a-target-is-that-of-the-last-row",
         _WINDOWS,
-        "_read_target(goal, n)[reach:]",
-        "_read_target(goal, n)[length - 1 : n - horizon]",
+        'read_aligned("target", goal, n)[reach:]',
+        'read_aligned("target", goal, n)[length - 1 : n - horizon]',
         python(_OF_WINDOWS + "test_batches_are_windows_and_the_target_ahead"),
     ),
     Mutant(

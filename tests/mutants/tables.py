@@ -19,6 +19,7 @@ from mutants import (
     sequences,
     solving,
     sorting,
+    streams,
     training,
 )
 
@@ -38,6 +39,7 @@ MUTANTS = [
     *chunks.MUTANTS,
     *solving.MUTANTS,
     *sorting.MUTANTS,
+    *streams.MUTANTS,
     *pictures.MUTANTS,
     *recurrent.MUTANTS,
     *docs.MUTANTS,

@@ -54,6 +54,8 @@ class Cube(NamedTuple):
         What else the file says.
     read : callable
         Its numbers.
+    begin : int or None
+        Where in the file its numbers begin, if they lie there as a batch has them.
     """
 
     path: str
@@ -63,6 +65,7 @@ class Cube(NamedTuple):
     wavelengths: npt.NDArray[np.float64] | None
     metadata: dict[str, Any]
     read: Reader
+    begin: int | None = None
 
 
 def open_cube(path: str, label: str, key: str | None = None) -> Cube:
@@ -108,7 +111,8 @@ def _open_npy(path: str, label: str) -> Cube:
         flat = _read_numbers(path, dtype, offset, int(np.prod(shape)))
         return flat.reshape(shape, order=order)  # type: ignore[call-overload, no-any-return]
 
-    return Cube(path, shape, dtype, 1.0, None, {}, read)
+    is_plain = dtype == np.float32 and dtype.isnative and order == "C"
+    return Cube(path, shape, dtype, 1.0, None, {}, read, offset if is_plain else None)
 
 
 def _read_numbers(path: str, dtype: np.dtype[Any], offset: int, n: int) -> Array:
@@ -123,6 +127,7 @@ def _read_numbers(path: str, dtype: np.dtype[Any], offset: int, n: int) -> Array
 
 def _open_envi(path: str, label: str) -> Cube:
     image = read_envi_header(path, label)
+    is_plain = image.dtype == np.float32 and image.dtype.isnative and image.order == (0, 1, 2)
     return Cube(
         image.path,
         image.shape,
@@ -131,6 +136,7 @@ def _open_envi(path: str, label: str) -> Cube:
         image.wavelengths,
         dict(image.fields),
         lambda: _read_envi(image),
+        image.offset if is_plain else None,
     )
 
 
@@ -286,9 +292,12 @@ class Cubes:
 
     def _read(self, row: int, out: npt.NDArray[np.float32]) -> None:
         cube = self.files[row]
-        values = read_cube(cube, f"{self.label}[{row}]")
-        with np.errstate(over="ignore"):  # infinities are refused
-            out[...] = values
+        if cube.begin is not None:
+            _read_bytes(cube, f"{self.label}[{row}]", out)
+        else:
+            values = read_cube(cube, f"{self.label}[{row}]")
+            with np.errstate(over="ignore"):  # infinities are refused
+                _copy_cube(values, out)
         scale = cube.scale if self._scale is None else self._scale
         if scale != 1.0:
             out /= np.float32(scale)
@@ -296,8 +305,33 @@ class Cubes:
             at = tuple(int(i) for i in np.argwhere(~np.isfinite(out))[0])
             raise DataError(
                 f"{self.label}[{row}]: {cube.path!r} must be finite and fit float32, got "
-                f"{values[at]} at {at}; mend it, or write allow_nonfinite=True"
+                f"{read_cube(cube, self.label)[at]} at {at}; mend it, or write allow_nonfinite=True"
             )
+
+
+def _copy_cube(values: Array, out: npt.NDArray[np.float32]) -> None:
+    """Copies part by part as the file has them: faster than as a whole where orders differ."""
+    slowest = int(np.argmax(values.strides))
+    for part, found in zip(np.moveaxis(out, slowest, 0), np.moveaxis(values, slowest, 0)):
+        part[...] = found
+
+
+def _read_bytes(cube: Cube, label: str, out: npt.NDArray[np.float32]) -> None:
+    """A file's numbers, straight into a batch."""
+    try:
+        with open(cube.path, "rb", buffering=0) as file:
+            file.seek(cube.begin or 0)
+            left = memoryview(out.data).cast("B")
+            while left:
+                n = file.readinto(left)
+                if not n:
+                    raise OSError(
+                        f"it has {out.size - -(-len(left) // 4):,} numbers, and {out.size:,} when "
+                        "it was looked at"
+                    )
+                left = left[n:]
+    except OSError as error:
+        raise DataError(f"{label}: {cube.path!r} cannot be read ({error})") from error
 
 
 def read_cube(cube: Cube, label: str) -> Array:

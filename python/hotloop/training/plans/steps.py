@@ -323,13 +323,18 @@ class Steps:
                 sums.add(trace, f"{kind}.{name}.{i}.of", below)
 
     def _add_metrics(
-        self, trace: Trace, sums: Sums, output: Any, batch: dict[str, Any], split: Split
+        self,
+        trace: Trace,
+        sums: Sums,
+        output: Any,
+        batch: dict[str, Any],
+        centres: Mapping[str, Any],
     ) -> None:
         done: set[str] = set()
         for task in self.tasks:
             if not task.metrics:
                 continue
-            centre = split.middle(f"y.{task.name}" if task.name else "y")
+            centre = centres[task.name]
             for key, value in task.sums(output, batch["y"], batch.get("weight"), centre):
                 if key not in done:
                     sums.add(trace, key, value)
@@ -485,6 +490,12 @@ class Steps:
             That the split is a part of, which adds to the same sums as the others.
         """
 
+        # Before the trace: a dataset's own code may draw random numbers.
+        named = {task.name: f"y.{task.name}" if task.name else "y" for task in self.tasks}
+        centres = {
+            task.name: (whole or split).middle(named[task.name]) for task in self.tasks
+        }
+
         def build(trace: Trace) -> None:
             batch = self._batch(trace, split, rows)
             made = self._make(batch)
@@ -497,7 +508,7 @@ class Steps:
                 check_output(self.runtime.model, output)
                 self._read_tasks(output, batch)
             output = self.target_scale.undo(output)
-            self._add_metrics(trace, sums, output, batch, whole or split)
+            self._add_metrics(trace, sums, output, batch, centres)
             for task in self.tasks:
                 for value in task.predicted(output, batch["y"]):
                     trace.graph.output(value.id_in(trace))
