@@ -233,6 +233,7 @@ def test_nothing_is_installed(monkeypatch) -> None:
 
 
 @pytest.mark.extra
+@pytest.mark.filterwarnings("ignore:.*column 0 has no name:hotloop.DataWarning")
 @settings(deadline=None, max_examples=150)
 @given(st.data())
 def test_any_bytes_are_a_table_or_an_error_of_ours(tmp_path_factory, draw) -> None:
@@ -256,3 +257,29 @@ def test_any_bytes_are_a_table_or_an_error_of_ours(tmp_path_factory, draw) -> No
     else:
         said = f"a table of {len(data)} rows, any.csv"
     assert "any.csv" in said or "column" in said
+
+
+@pytest.mark.extra
+@pytest.mark.parametrize("name", ["pyarrow", "polars"])
+def test_parquet_files_with_other_bytes_are_named_or_read(name, monkeypatch) -> None:
+    only(monkeypatch, name)
+    pandas = take_library("pandas")
+    frame = pandas.DataFrame({"a": np.arange(50.0), "c": ["u", "v"] * 25, "y": [0, 1] * 25})
+    frame.to_parquet("good.parquet")
+    with open("good.parquet", "rb") as file:
+        good = file.read()
+    rng = np.random.default_rng(0)
+    n_refused = 0
+    for i in range(150):
+        bad = bytearray(good)
+        for at in rng.integers(0, len(bad), 2):
+            bad[at] = rng.integers(0, 256)
+        bad = bad[: rng.integers(0, len(bad))] if i % 5 == 0 else bad
+        with open("bad.parquet", "wb") as file:
+            file.write(bad)
+        try:
+            features = ["a"] if i % 2 else None
+            hl.DataModule.from_parquet("bad.parquet", "y", features=features, missing="fill")
+        except hl.HotloopError:
+            n_refused += 1
+    assert n_refused > 30

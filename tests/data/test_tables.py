@@ -323,7 +323,7 @@ def test_nothing_is_learnt_of_held_out_rows(how, of_its_own) -> None:
     def make(seed):
         other = np.random.default_rng(seed)
         columns = {
-            "age": np.where(held & (AGE > 0), other.uniform(1e3, 1e4, N), AGE),
+            "age": np.where(held & (AGE > 0), other.uniform(1e3, 1e4, N) * (-1) ** seed, AGE),
             "city": [other.choice(CITIES) if late else each for late, each in zip(held, CITY)],
             "when": np.where(held, WHEN - np.timedelta64(seed * 1000, "D"), WHEN),
             "y": np.where(held, other.random(N) * seed, y),
@@ -623,6 +623,12 @@ def test_held_out_rows_may_have_categories_of_their_own() -> None:
          hl.ConfigError, r"categorical: 'target' of column 'a' needs one target .* got none"),
         ({"numbers": [1, 2, 3, 4], "a": list("uvuv")}, {"categorical": "ids"}, hl.ConfigError,
          r"with ids 'numbers' is all columns of numbers"),
+        ({"a": [1, 2, 3, 4]}, {"features": ["a", "y"]}, hl.ConfigError,
+         r"features: a model must not be given its target, got 'y'"),
+        ({"a": [1, 2, 3, 4]}, {"features": ["a", "a"]}, hl.ConfigError,
+         r"features: names must differ, got 'a' twice"),
+        ({"a": [1, 2, 3, 4], "t": [1, None, 2, 3]}, {"target": "t"}, hl.DataError,
+         r"y: column 't': each row needs a target, got none in row 1; drop these rows"),
         ({}, {}, hl.ConfigError, r"features: a column at least is needed, got none beside y"),
         ({"a": [1, 2, 3, 4], "g": ["u", None, "v", "v"]}, {"groups": "g"}, hl.DataError,
          r"groups: column 'g': each row needs a group, got none in row 1"),
@@ -634,6 +640,45 @@ def test_wrong_tables(columns, options, error, words) -> None:
     frame = make_pandas({**columns, "y": [0, 1, 0, 1]})
     with pytest.raises(error, match=words):
         hl.DataModule.from_pandas(frame, **{"target": "y", **options})
+
+
+@pytest.mark.extra
+def test_frames_of_nothing() -> None:
+    frame = frame_of(a=[1, 2], y=[0, 1])
+    with pytest.raises(hl.DataError, match=r"frame: has no rows"):
+        hl.DataModule.from_pandas(frame[:0], "y")
+    with pytest.raises(hl.DataError, match=r"frame: has no columns"):
+        hl.DataModule.from_pandas(frame[[]])
+
+
+@pytest.mark.extra
+def test_columns_that_no_library_makes_numbers_of() -> None:
+    polars, pyarrow = take_library("polars"), take_library("pyarrow")
+    y = [0, 1]
+    for frame, words in (
+        (polars.DataFrame({"a": [[1, 2], [3, 4]], "y": y}), r"column 'a': must hold numbers"),
+        (polars.DataFrame({"a": [datetime.time(1)] * 2, "y": y}), r"column 'a': .*got time64"),
+        (polars.DataFrame({"a": polars.Series([1, 2], dtype=polars.Int128), "y": y}), r"Arrow"),
+        (pyarrow.table({"a": [{"b": 1}] * 2, "y": y}), r"column 'a': .*got struct"),
+        (pyarrow.table({"a": [b"u"] * 2, "y": y}), r"column 'a': .*got binary"),
+        (make_pandas({"a": [b"u"] * 2, "y": y}), r"column 'a': .*got bytes b'u' in row 0"),
+        (make_pandas({"a": np.arange(2) * 1j, "y": y}), r"column 'a': .*got complex128"),
+    ):
+        with pytest.raises(hl.DataError, match=words):
+            hl.DataModule.from_pandas(frame, "y")
+
+
+@pytest.mark.extra
+def test_columns_of_polars_alone_that_are_no_numbers(monkeypatch) -> None:
+    polars = take_library("polars")
+    for column in (
+        [[1, 2], [3, 4]],
+        [datetime.time(1)] * 2,
+        polars.Series([1, 2], dtype=polars.Int128),
+    ):
+        frame = make_polars_alone({"a": column, "y": [0, 1]}, monkeypatch)
+        with pytest.raises(hl.DataError, match=r"column 'a': must hold numbers"):
+            hl.DataModule.from_pandas(frame, "y")
 
 
 @pytest.mark.extra
@@ -794,3 +839,52 @@ def test_a_subset_encodes_data_of_its_own_and_weights_anew() -> None:
     names = [field.name for field in part.split("val").fields]
     assert names == ["x", "y", "weight"]
     np.testing.assert_array_equal(part.split("val").fields[2].array, np.linspace(0.5, 1, N)[200:])
+
+
+# ---- the same options as arrays have
+
+
+@pytest.mark.extra
+def test_columns_are_standardised_by_name() -> None:
+    frame = frame_of(a=[1.0, 3, 5, 7], b=[1.0, 3, 5, 7], c=list("uvuv"), y=[0, 1, 0, 1])
+    for how in ("onehot", "ids"):
+        options = {"categorical": how, "standardize": ["b"]}
+        data = hl.DataModule.from_pandas(frame, "y", **options)
+        for part in (data, data.subset(3)):
+            ((mean, std),) = part.transforms[0][1].values()
+            b = frame.b.to_numpy()[part.rows("train")]
+            np.testing.assert_allclose(mean[:2], [0, b.mean()], rtol=1e-6)
+            np.testing.assert_allclose(std[:2], [1, b.std()], rtol=1e-6)
+    for name in ("bb", "c"):
+        rule = rf"standardize: must name columns of numbers, got none for '{name}'"
+        with pytest.raises(hl.ConfigError, match=rule):
+            hl.DataModule.from_pandas(frame, "y", standardize=[name])
+
+
+@pytest.mark.extra
+def test_classes_sampling_groups_and_weights() -> None:
+    frame = frame_of(
+        a=np.arange(60.0), who=[f"p{i // 4}" for i in range(60)], y=["no", "yes", "no"] * 20
+    )
+    data = hl.DataModule.from_pandas(
+        frame, "y", groups="who", val=0.2, classes=["yes", "no"], sampler="balanced"
+    )
+    assert data.classes == ["yes", "no"]
+    assert data.encoding.names == ["a"]
+    people = [set(frame.who[data.rows(name)]) for name in ("train", "val")]
+    assert not people[0] & people[1]
+    np.testing.assert_array_equal(data.arrays("val")[1], frame.y[data.rows("val")])
+
+
+@pytest.mark.extra
+def test_columns_that_pandas_numbers() -> None:
+    pandas = take_library("pandas")
+    frame = pandas.DataFrame(np.random.default_rng(0).random((40, 4)))
+    frame[3] = (frame[3] > 0.5).astype(int)
+    data = hl.DataModule.from_pandas(frame, 3, features=[2, 0])
+    assert data.split("train").fields[0].columns == ("2", "0")
+    result = hl.train(nn.Linear(2, 2), data, quiet(max_epochs=1))
+    want = hl.predict(result, frame[[2, 0]].to_numpy())
+    np.testing.assert_array_equal(hl.predict(result, frame), want)
+    np.testing.assert_array_equal(hl.predict(result, frame.iloc[5]), want[5])
+    np.testing.assert_array_equal(hl.predict(result, {0: frame[0], 2: frame[2]}), want)

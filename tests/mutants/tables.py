@@ -9,6 +9,7 @@ from mutants import (
     data,
     dividing,
     docs,
+    frames,
     generation,
     gpu,
     image_files,
@@ -45,5 +46,6 @@ MUTANTS = [
     *pictures.MUTANTS,
     *recurrent.MUTANTS,
     *docs.MUTANTS,
+    *frames.MUTANTS,
     *generation.MUTANTS,
 ]

@@ -238,7 +238,7 @@ class Encoding:
 
     def _number(self, feature: Feature, column: Column, frame: Frame, what: str) -> Rows:
         """The number of each row's category; 0: missing or unseen."""
-        column = column.as_category()
+        column = column.as_category
         assert column.codes is not None  # it is of categories
         number = {category: i + 1 for i, category in enumerate(feature.categories)}
         table = np.zeros(len(column.categories) + 1, np.int64)

@@ -125,7 +125,7 @@ def fit_encoding(
     def fit(name: str) -> Feature:
         column = frame.column(name)
         if name in wishes.named:
-            column = column.as_category()
+            column = column.as_category
         if column.kind == "category":
             return _fit_category(column, rows, wishes, targets, frame, label)
         return _fit_number(column, rows, wishes, frame, label)
@@ -399,7 +399,7 @@ def encode_training(
     matrix = made[NUMBERS] if isinstance(made, dict) and NUMBERS in made else made
     for feature in encoding.features:
         if feature.how == "target":
-            column = frame.column(feature.name).as_category()
+            column = frame.column(feature.name).as_category
             _encode_folds(matrix, place, feature, column, rows, targets, seed)
         place += len(feature.made)
     return made

@@ -74,6 +74,7 @@ class Column:
             return np.zeros(0, np.int64)
         return np.flatnonzero(np.isnan(self.values))
 
+    @functools.cached_property
     def as_category(self) -> Column:
         """The same with its different values as categories, in ascending order."""
         if self.kind == "category":
@@ -201,10 +202,10 @@ class Frame:
         ConfigError
             If there is no such column.
         """
-        is_list = isinstance(wanted, list) and all(isinstance(name, str) for name in wanted)
-        if not isinstance(wanted, str) and not (is_list and role in ("target", "features")):
+        is_list = isinstance(wanted, list) and all(_is_name(name) for name in wanted)
+        if not _is_name(wanted) and not (is_list and role in ("target", "features")):
             return wanted, []
-        listed = wanted if is_list else [wanted]
+        listed = [str(name) for name in (wanted if is_list else [wanted])]
         missing = [name for name in listed if name not in self.names]
         if missing:
             named = name_missing(missing, self.names)
@@ -212,7 +213,7 @@ class Frame:
         if not listed:
             raise ConfigError(f"{role}: must name a column at least, got an empty list")
         if not is_list:
-            return self.column(wanted), listed
+            return self.column(listed[0]), listed
         if role == "features":  # which are read one by one
             return listed, listed
         return Picked([self.column(name) for name in listed], self.n), listed
@@ -225,6 +226,11 @@ class Frame:
                 return f"row {row - first} of {name}"
             first += n
         return f"row {row}"
+
+
+def _is_name(value: Any) -> bool:
+    """Whether it names a column: a text, or a number as pandas numbers those without names."""
+    return isinstance(value, str | int | np.integer) and not isinstance(value, bool)
 
 
 def is_table(value: Any) -> bool:
@@ -274,7 +280,7 @@ def read_frame(value: Any, label: str = "frame", *, takes_dict: bool = False) ->
     if _is_arrow(value):
         return _read_arrow(value, label)
     given = column_names(value)
-    if given is None and hasattr(value, "__arrow_c_stream__"):
+    if given is None and hasattr(value, "__arrow_c_stream__") and not _has_pyarrow():
         raise ConfigError(
             f"{label}: this {type(value).__name__} is read through pyarrow, which is not "
             "installed; pip install 'hotloop[tables]'"
@@ -288,7 +294,7 @@ def read_frame(value: Any, label: str = "frame", *, takes_dict: bool = False) ->
     return Frame(
         given,
         len(value),
-        lambda i: _of_array(given[i], np.asarray(value[value.columns[i]].to_numpy()), label),
+        lambda i: _of_series(given[i], value[value.columns[i]], label),
         label,
     )
 
@@ -317,7 +323,13 @@ def _has_pyarrow() -> bool:
 def _read_arrow(value: Any, label: str) -> Frame:
     import pyarrow
 
-    table = value if isinstance(value, pyarrow.Table) else pyarrow.table(value)
+    try:
+        table = value if isinstance(value, pyarrow.Table) else pyarrow.table(value)
+    except (pyarrow.ArrowException, TypeError) as error:
+        raise DataError(
+            f"{label}: Arrow does not read this {type(value).__name__} ({_line(error)}); leave out "
+            "or convert the column"
+        ) from error
     names = [str(name) for name in table.column_names]
     return Frame(
         names, table.num_rows, lambda i: _of_arrow(names[i], table.column(i), label), label
@@ -413,8 +425,25 @@ def _of_pandas(name: str, series: Any, label: str) -> Column:
 # ---- arrays
 
 
+def _of_series(name: str, series: Any, label: str) -> Column:
+    try:
+        array = np.asarray(series.to_numpy())
+    except Exception as error:  # whatever the library raises
+        raise DataError(
+            f"{label}: column {name!r}: must hold {_KINDS}, got what is no array "
+            f"({_line(error)}); leave it out"
+        ) from error
+    return _of_array(name, array, label)
+
+
+def _line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]
+
+
 def _of_array(name: str, array: Array, label: str) -> Column:
     kind = array.dtype.kind
+    if kind == "f" and array.dtype.itemsize > 8:
+        array = array.astype(np.float64)
     if kind in "biuf":
         return Column(name, "number", array)
     if kind == "M":
@@ -426,7 +455,7 @@ def _of_array(name: str, array: Array, label: str) -> Column:
     number: dict[Any, int] = {}
     codes = np.empty(len(array), np.int64)
     for row, value in enumerate(array.tolist()):
-        if value is None or value != value:  # NaN, NaT
+        if value is None or _is_nan(value):
             codes[row] = -1
             continue
         try:
@@ -434,6 +463,14 @@ def _of_array(name: str, array: Array, label: str) -> Column:
         except TypeError:
             _refuse(name, value, row, label, "")
     return _of_objects(name, codes, list(number), label)
+
+
+def _is_nan(value: Any) -> bool:
+    """NaN and NaT, which differ from themselves."""
+    try:
+        return bool(value != value)
+    except (TypeError, ValueError):  # arrays
+        return False
 
 
 def _days(microseconds: npt.NDArray[np.int64], array: Array) -> npt.NDArray[np.float64]:

@@ -36,6 +36,7 @@ class _Given(NamedTuple):
 
     roles: Roles
     own: dict[str, Roles]  # splits with data of their own
+    standardize: bool | frozenset[str]
     targets: Mapping[str, Targets]
     wishes: Wishes
 
@@ -131,7 +132,8 @@ class TableData(SeriesData):
         groups, sample_weight : str or array_like, optional
             A column's name, or as for :meth:`from_arrays`.
         standardize : bool, {"x", "y", "both"} or sequence of str
-            As for the class; columns of 0 and 1 that were made here stay as they are.
+            As for the class, or names of columns; those of 0 and 1 that were made here stay as
+            they are.
         batch_size, shuffle, split, gap, stratify
             As for :meth:`from_arrays`.
         sampler, weights, samples_per_epoch
@@ -144,7 +146,8 @@ class TableData(SeriesData):
         Returns
         -------
         DataModule
-            ``describe()`` shows what became of the columns.
+            ``describe()`` shows what became of the columns. The frame's memory is kept, since folds
+            learn anew.
 
         Raises
         ------
@@ -171,15 +174,21 @@ class TableData(SeriesData):
         )
         wanted, scales_targets = read_standardize(standardize)
         wishes = read_wishes(categorical, missing, unseen, self._allow_nonfinite)
-        roles = read_roles(read_frame(frame), target, features, sample_weight, groups)
+        nan = self._allow_nonfinite
+        roles = read_roles(
+            read_frame(frame), target, features, sample_weight, groups, takes_nan=nan
+        )
         n = roles.frame.n
         targets = {} if roles.y is None else read_all_targets(roles.y, "y", n)
         shares = {"val": val, "test": test}
-        own = {name: read_own(part, name, target, sample_weight) for name, part in shares.items()}
+        own = {
+            name: read_own(part, name, target, sample_weight, takes_nan=nan)
+            for name, part in shares.items()
+        }
         drawn = {name: None if own[name] else part for name, part in shares.items()}
         _, rows = self._divide(n, drawn, ids_of(targets), roles.groups, split, gap, stratify)
         others = {name: part for name, part in own.items() if part is not None}
-        self._given = given = _Given(roles, others, targets, wishes)
+        self._given = given = _Given(roles, others, wanted, targets, wishes)
         self._encoding = encoding = given.fit(rows["train"])
         X = given.encode(encoding, rows["train"], self._seed)
         table = make_table(encoding, X, roles.y, roles.weight, standardize=wanted)
@@ -189,7 +198,7 @@ class TableData(SeriesData):
                 parts[name] = _make_own(encoding, others[name], name, table), None
             elif rows[name] is not None:
                 parts[name] = table, rows[name]
-        self._set_splits(parts, wanted, scales_targets)
+        self._set_splits(parts, bool(wanted), scales_targets)
         self._set_sampling(sampler, weights, samples_per_epoch)
         self._name_classes(classes)
         return self
@@ -293,7 +302,7 @@ class TableData(SeriesData):
         if encoding == self._encoding and not encoding.means_target:
             return made  # of the same arrays
         X = given.encode(encoding, made.rows("train"), made._seed)
-        table = make_table(encoding, X, None, None)
+        table = make_table(encoding, X, None, None, standardize=given.standardize)
         made._encoding, made._good, made._checked = encoding, [], set()
         for name, split in made._splits.items():
             inputs = table

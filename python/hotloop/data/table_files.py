@@ -101,21 +101,21 @@ def read_parquet(path: Any, wanted: Iterable[str] | None = None) -> Frame:
     columns = None if wanted is None else list(wanted)
 
     def read_one(file: Path) -> Any:
-        try:
-            table = read(library, file, columns)
-        except Exception as error:  # each library has errors of its own
-            if columns is not None and not _says_corrupt(error):
-                table = read(library, file, None)  # a column is missing, which its user names
-            else:
-                raise DataError(f"{file}: cannot be read as Parquet ({_line(error)})") from error
+        # without the choice again: a column that is missing is told with all names that there are
+        for choice in (columns, None):
+            try:
+                table = read(library, file, choice)
+                break
+            except (KeyboardInterrupt, SystemExit, MemoryError):
+                raise
+            except BaseException as error:  # each library's own; polars' panics are no Exceptions
+                failed = error
+        else:
+            raise DataError(f"{file}: cannot be read as Parquet ({_line(failed)})") from failed
         kept = [n for n in _names_of(table) if not n.startswith(_INDEX)]
         return _select(table, kept)
 
     return _read_all(path, ("parquet",), read_one)
-
-
-def _says_corrupt(error: Exception) -> bool:
-    return isinstance(error, OSError) or "magic" in str(error).lower()
 
 
 def _choose(what: str, readers: dict[str, Callable[..., Any]]) -> tuple[Any, Callable[..., Any]]:
@@ -131,7 +131,7 @@ def _choose(what: str, readers: dict[str, Callable[..., Any]]) -> tuple[Any, Cal
     )
 
 
-def _line(error: Exception) -> str:
+def _line(error: BaseException) -> str:
     return (str(error) or type(error).__name__).splitlines()[0]
 
 

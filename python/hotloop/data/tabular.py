@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hotloop.base.rules import show
+from hotloop.base.suggest import name_missing
 from hotloop.data.encoding import NUMBERS, Encoding
 from hotloop.data.frames import Column, Frame, is_table, read_frame
 from hotloop.data.tables import Table, read_table, unpack_dataset
@@ -44,6 +45,7 @@ def read_roles(
     *,
     label: str = "y",
     is_training: bool = True,
+    takes_nan: bool = False,
 ) -> Roles:
     """Which columns are what.
 
@@ -56,6 +58,8 @@ def read_roles(
         The target's, for messages.
     is_training : bool
         Whether the target's names are numbered here, and not as those of training.
+    takes_nan : bool
+        Whether numbers may be missing in the target.
 
     Raises
     ------
@@ -64,6 +68,8 @@ def read_roles(
     DataError
         For a target that is missing in a row, or weights that are no numbers.
     """
+    if not frame.n or not frame.names:
+        raise DataError(f"{frame.label}: has no {'columns' if frame.n else 'rows'}")
     y, taken = frame.pick("target", target)
     weight, weighing = frame.pick("sample_weight", sample_weight)
     group, grouping = frame.pick("groups", groups)
@@ -77,8 +83,15 @@ def read_roles(
     else:
         listed = [features] if isinstance(features, str) else list(features)
         names, _ = frame.pick("features", listed)
+        for i, name in enumerate(names):
+            if name in taken:
+                raise ConfigError(
+                    f"features: a model must not be given its target, got {name!r} among them"
+                )
+            if name in names[:i]:
+                raise ConfigError(f"features: names must differ, got {name!r} twice")
     if isinstance(y, Column):
-        y = _read_target(y, frame, label, is_training=is_training)
+        y = _read_target(y, frame, label, is_training=is_training, takes_nan=takes_nan)
     if isinstance(weight, Column):
         if weight.kind != "number":
             got = f"{weight.plural} in column {weight.name!r}"
@@ -94,19 +107,21 @@ def read_roles(
     return Roles(frame, names, y, weight, group)
 
 
-def _read_target(column: Column, frame: Frame, label: str, *, is_training: bool) -> Any:
+def _read_target(
+    column: Column, frame: Frame, label: str, *, is_training: bool, takes_nan: bool
+) -> Any:
     """A column as y: numbers as they are, names numbered in sorted order."""
     if column.kind == "date":
         raise DataError(f"{label}: column {column.name!r}: must hold numbers or texts, got dates")
-    if column.codes is None:
-        return column.values
-    if column.missing.size:
+    if column.missing.size and not (column.codes is None and takes_nan):
         n = len(column.missing)
         more = f" ({n:,} such rows)" if n > 1 else ""
         raise DataError(
             f"{label}: column {column.name!r}: each row needs a target, got none in "
             f"{frame.place(int(column.missing[0]))}{more}; drop these rows"
         )
+    if column.codes is None:
+        return column.values
     if not all(isinstance(each, str) for each in column.categories):
         return np.asarray(column.categories)[column.codes]  # categories that are numbers
     if not is_training:
@@ -137,13 +152,32 @@ def make_table(
     encoding : Encoding
     X : array or dict of array
         As the encoding has it.
-    y, weight, prefix, like, standardize
+    y, weight, prefix, like
         As for :func:`hotloop.data.tables.read_table`.
+    standardize : bool or set of str
+        Likewise, but for the names, which are those of the table's columns.
+
+    Raises
+    ------
+    ConfigError
+        For a name of no column of numbers.
     """
-    made = encoding.made
+    made = [
+        (column, is_mark or not (isinstance(standardize, bool) or feature.name in standardize))
+        for feature in encoding.features
+        for column, is_mark in feature.made
+    ]
     columns = tuple(name for name, _ in made)
     marks = tuple(i for i, (_, is_mark) in enumerate(made) if is_mark)
-    table = read_table(X, y, weight, prefix=prefix, like=like, standardize=standardize)
+    if not isinstance(standardize, bool):
+        numbers = [f.name for f in encoding.features if f.how not in ("onehot", "ids")]
+        if unknown := sorted(standardize - set(numbers)):
+            raise ConfigError(
+                "standardize: must name columns of numbers, got none for "
+                f"{name_missing(unknown, numbers)}"
+            )
+    is_any = bool(standardize)
+    table = read_table(X, y, weight, prefix=prefix, like=like, standardize=is_any)
     fields = tuple(
         dataclasses.replace(field, columns=columns, marks=marks)
         if field.name in ("x", f"x.{NUMBERS}")
@@ -153,7 +187,9 @@ def make_table(
     return dataclasses.replace(table, fields=fields)
 
 
-def read_own(part: Any, name: str, target: Any, weight: Any) -> Roles | None:
+def read_own(
+    part: Any, name: str, target: Any, weight: Any, *, takes_nan: bool = False
+) -> Roles | None:
     """A split that has data of its own, a frame or ``(frame, y)`` or ``(frame, y, weight)``.
 
     Parameters
@@ -163,6 +199,8 @@ def read_own(part: Any, name: str, target: Any, weight: Any) -> Roles | None:
         Of the split.
     target, weight : Any
         Their columns, as the user named them.
+    takes_nan : bool
+        As :func:`read_roles` has it.
 
     Returns
     -------
@@ -183,7 +221,9 @@ def read_own(part: Any, name: str, target: Any, weight: Any) -> Roles | None:
                 f"column's name; write {name}=(frame, y)"
             )
         label = f"{name} y"
-        return read_roles(frame, target, None, named, label=label, is_training=False)
+        return read_roles(
+            frame, target, None, named, label=label, is_training=False, takes_nan=takes_nan
+        )
     if not isinstance(part, tuple):
         return None
     source = unpack_dataset(part, name)

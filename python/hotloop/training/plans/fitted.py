@@ -149,10 +149,10 @@ class Fitted:
         """
         if self.encoding is None or not (isinstance(table, Mapping) or is_table(table)):
             return None
-        if isinstance(table, Mapping) and not set(self.encoding.names) <= set(table):
-            inputs = {name.partition(".")[2] for name, _, _ in self.fields}
-            if inputs <= set(table):
-                return None  # it is what forward takes
+        given = {str(name) for name in table} if isinstance(table, Mapping) else set()
+        inputs = {name.partition(".")[2] for name, _, _ in self.fields}
+        if given and not set(self.encoding.names) <= given and inputs <= given:
+            return None  # it is what forward takes
         frame = read_frame(table, f"{what}: X", takes_dict=True)
         return self.encoding.apply(frame, f"{what}: X")
 

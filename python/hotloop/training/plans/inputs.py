@@ -210,10 +210,13 @@ def _encode(what: str, data: Any, fitted: Any) -> tuple[Any, bool]:
     if is_row and set(names) & {str(name) for name in data.index}:
         data = {str(name): [value] for name, value in data.items()}
         return fitted.encode(what, data), True
-    if isinstance(data, Mapping) and all(_is_single(data[key]) for key in names if key in data):
-        data = {name: [value] for name, value in data.items()}
-        return fitted.encode(what, data), True
-    return fitted.encode(what, data), False
+    is_one = False
+    if isinstance(data, Mapping):
+        data = {str(name): value for name, value in data.items()}
+        given = [data[name] for name in names if name in data]
+        is_one = bool(given) and all(map(_is_single, given))
+        data = {name: [value] for name, value in data.items()} if is_one else data
+    return fitted.encode(what, data), is_one
 
 
 def _is_single(value: Any) -> bool:

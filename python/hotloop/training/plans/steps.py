@@ -492,9 +492,7 @@ class Steps:
 
         # Before the trace: a dataset's own code may draw random numbers.
         named = {task.name: f"y.{task.name}" if task.name else "y" for task in self.tasks}
-        centres = {
-            task.name: (whole or split).middle(named[task.name]) for task in self.tasks
-        }
+        centres = {task.name: (whole or split).middle(named[task.name]) for task in self.tasks}
 
         def build(trace: Trace) -> None:
             batch = self._batch(trace, split, rows)
