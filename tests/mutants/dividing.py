@@ -5,6 +5,7 @@ from mutants.mutant import Mutant, c, python
 _DATA = "python/hotloop/data/"
 _FOLDS, _DRAWS = "tests/data/test_folds.py::", "tests/data/test_sampling.py::"
 _NPY, _CUBES = "tests/data/test_npy.py::", "tests/data/test_cubes.py::"
+_EPISODES = "tests/data/test_episodes.py::"
 _TEXT, _IMAGES = "tests/data/test_text.py::", "tests/data/test_image_data.py::"
 
 MUTANTS = [
@@ -154,5 +155,26 @@ MUTANTS = [
         "    np.add.at(steps, begins + window, -1)\n",
         "",
         python(_TEXT + "test_counts_of_classes"),
+    ),
+    Mutant(
+        "validation-draws-other-episodes",
+        _DATA + "episodes.py",
+        "        epoch = epoch if is_training else 0\n",
+        "        epoch = epoch if is_training else int(np.random.default_rng().integers(99))\n",
+        python(_EPISODES + "test_the_same_for_a_seed_and_others_in_each_epoch"),
+    ),
+    Mutant(
+        "a-query-is-in-its-support",
+        _DATA + "episodes.py",
+        "query.append(rows[order[self.support : self.support + self.query]])",
+        "query.append(rows[order[: self.query]])",
+        python(_EPISODES + "test_rows_of_an_episode"),
+    ),
+    Mutant(
+        "queries-stand-category-by-category",
+        _DATA + "episodes.py",
+        "np.concatenate([ways[0], ways[1][mixed]])",
+        "np.concatenate(ways)",
+        python(_EPISODES + "test_rows_of_an_episode"),
     ),
 ]

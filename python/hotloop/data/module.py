@@ -21,6 +21,7 @@ from hotloop.data.datasets import (
     take_loader,
     take_loaders,
 )
+from hotloop.data.episodes import EpisodeData
 from hotloop.data.folds import RowOrigin
 from hotloop.data.mapped import FileData
 from hotloop.data.options import read_standardize, refuse_options
@@ -39,7 +40,7 @@ __all__ = ["DataModule", "GraphDataModule"]
 Rows = npt.NDArray[np.int64]
 
 
-class DataModule(ImageData, FileData, TableData):
+class DataModule(ImageData, FileData, TableData, EpisodeData):
     """Training, validation and test data with their order and batch size.
 
     Parameters

@@ -457,7 +457,7 @@ def _find_path(
 # ---- groups
 
 
-def read_groups(groups: Any, n: int) -> Rows:
+def read_groups(groups: Any, n: int, name: str = "groups") -> Rows:
     """Group numbers of the rows, counted in the order in which groups first appear.
 
     Raises
@@ -465,15 +465,15 @@ def read_groups(groups: Any, n: int) -> Rows:
     DataError
         If there is not one group per row.
     """
-    raw = read_raw(groups, "groups")
+    raw = read_raw(groups, name)
     if raw.shape != (n,):
-        raise DataError(f"groups: must have one entry per row, shape ({n},), got shape {raw.shape}")
+        raise DataError(f"{name}: must have one entry per row, shape ({n},), got shape {raw.shape}")
     if raw.dtype.kind == "f" and np.isnan(raw).any():
-        raise DataError(f"groups: row {int(np.argmax(np.isnan(raw)))} is NaN; name its group")
+        raise DataError(f"{name}: row {int(np.argmax(np.isnan(raw)))} is NaN; name its group")
     try:
         _, first, codes = np.unique(raw, return_index=True, return_inverse=True)
     except TypeError as error:
-        raise DataError(f"groups: must be all numbers or all strings ({error})") from error
+        raise DataError(f"{name}: must be all numbers or all strings ({error})") from error
     number = np.empty(len(first), dtype=np.int64)
     number[np.argsort(first)] = np.arange(len(first))
     return number[codes.reshape(-1)]

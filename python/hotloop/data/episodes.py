@@ -1,0 +1,299 @@
+"""Episodes for few-shot learning: of a category some rows as support, others as queries.
+
+An episode is a row that is made when a batch needs it: which categories and which of their rows is
+a function of (seed, epoch, number of the episode), so that any number of threads gives the same
+ones, and validation the same ones always. Rows are taken from the fields of another DataModule, in
+memory or made themselves; nothing is copied but into a batch.
+
+Rejected: a list of episodes drawn ahead, which costs memory and repeats itself each epoch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from hotloop import _core
+from hotloop.base.messages import counted
+from hotloop.base.rules import reject, whole
+from hotloop.data.folding import FoldedSplits
+from hotloop.data.options import refuse_options
+from hotloop.data.partition import read_groups
+from hotloop.data.split import Field, Split
+from hotloop.data.streams import gather_streams, make_streams
+from hotloop.data.tables import Table
+from hotloop.data.targets import Targets, name_of_target
+from hotloop.errors import ConfigError, DataError
+
+__all__ = ["EpisodeData"]
+
+Array = npt.NDArray[Any]
+Rows = npt.NDArray[np.int64]
+
+
+class _Episodes:
+    """The episodes of a split.
+
+    Parameters
+    ----------
+    split : Split
+        Whose rows they are of.
+    categories : int64 array (n,)
+        Of its rows.
+    counts : (int, int, int)
+        Categories of an episode, and rows of each as support and as queries.
+    seed : int
+    name : str
+        Of the split.
+    """
+
+    def __init__(
+        self, split: Split, categories: Rows, counts: tuple[int, int, int], seed: int, name: str
+    ) -> None:
+        self.ways, self.support, self.query = counts
+        self._seed, self._stream = seed, f"episodes/{name}"
+        self.fields = [field for field in split.fields if field.name != "weight"]
+        rows = np.arange(split.n) if split.rows is None else split.rows
+        least = self.support + self.query
+        order = np.argsort(categories, kind="stable")
+        _, begins = np.unique(categories[order], return_index=True)
+        found = np.split(rows[order], begins[1:])
+        self._rows = [each for each in found if len(each) >= least]
+        if len(self._rows) < self.ways:
+            raise DataError(
+                f"{name}: an episode needs {counted(self.ways, 'category', 'categories')} of "
+                f"{least} rows at least, got {len(self._rows)} of {len(found)}; take fewer rows"
+            )
+
+    def draw(self, number: int, epoch: int) -> tuple[Rows, Rows]:
+        """Rows of an episode, and their categories' numbers in it: the support of each category in
+        turn, then the queries in any order, so that where one stands does not say what it is.
+        """
+        n, at = len(self._rows), epoch * 2**32 + number
+        chosen = _core.permutation(self._seed, self._stream, at, n)[: self.ways]
+        support, query = [], []
+        for way, category in enumerate(chosen):
+            rows = self._rows[category]
+            order = _core.permutation(self._seed, f"{self._stream}/{way}", at, len(rows))
+            support.append(rows[order[: self.support]])
+            query.append(rows[order[self.support : self.support + self.query]])
+        mixed = _core.permutation(self._seed, f"{self._stream}/order", at, self.ways * self.query)
+        ways = [np.repeat(np.arange(self.ways), k) for k in (self.support, self.query)]
+        rows = np.concatenate([*support, np.concatenate(query)[mixed]])
+        return rows, np.concatenate([ways[0], ways[1][mixed]])
+
+    def make(self, numbers: Rows, epoch: int, is_training: bool) -> list[Array]:
+        """The fields of some episodes; called by several threads."""
+        epoch = epoch if is_training else 0
+        drawn = [self.draw(int(number), epoch) for number in numbers]
+        rows, ways = (np.concatenate(part) for part in zip(*drawn))
+        arrays = [field.array for field in self.fields]
+        gathered = gather_streams(arrays, rows, epoch, is_training)
+        n, n_support = len(numbers), self.ways * self.support
+        made: list[Array] = []
+        for i, field in enumerate(self.fields):
+            values = (
+                gathered[i].astype(field.dtype, copy=False)
+                if i in gathered
+                else _core.gather_rows(field.source[0], rows, field.dtype, field.source[1])
+            )
+            if self.ways > 1 and not field.is_input:
+                values = ways
+            of_episode = values.reshape(n, -1, *values.shape[1:])
+            made += [
+                np.ascontiguousarray(of_episode[:, :n_support]),
+                np.ascontiguousarray(of_episode[:, n_support:]),
+            ]
+        return made
+
+    def table(self, n: int, targets: dict[str, Targets]) -> Table:
+        """n episodes of an epoch, as rows."""
+        types = [
+            (field.dtype, (self.ways * k, *field.shape))
+            for field in self.fields
+            for k in (self.support, self.query)
+        ]
+        streams = make_streams(n, types, self.make)
+        inputs: list[Field] = []
+        goals: list[Field] = []
+        known: dict[str, Targets] = {}
+        for i, field in enumerate(self.fields):
+            support, query = streams[2 * i], streams[2 * i + 1]
+            head, _, key = field.name.partition(".")
+            end = f"_{key or 'y'}" if head == "y" else f"_{key}" if key else ""
+            inputs.append(
+                Field(f"x.support{end}", support, field.dtype, f"support of {field.label}")
+            )
+            if field.is_input:
+                inputs.append(Field(f"x.query{end}", query, field.dtype, f"query of {field.label}"))
+                continue
+            goals.append(Field(field.name, query, field.dtype, field.label))
+            name = name_of_target(field.name) or ""
+            target = dataclasses.replace(targets[name], array=query)
+            if self.ways > 1:
+                target = Targets(query, "class", "int64", None, self.ways)
+            known[name] = target
+        return Table((*inputs, *goals), known, n)
+
+
+class EpisodeData(FoldedSplits):
+    """A way to make a :class:`DataModule` of episodes."""
+
+    @classmethod
+    def episodes(
+        cls,
+        source: FoldedSplits,
+        support: int = 1,
+        query: int = 2,
+        *,
+        by: Any = "y",
+        ways: int = 1,
+        n: int = 1000,
+        n_val: int = 100,
+        n_test: int = 100,
+        batch_size: int = 2,
+        drop_last: bool = False,
+        seed: int = 42,
+        num_workers: int | str = "auto",
+        pin_memory: bool | str = "auto",
+        **unknown: Any,
+    ) -> Self:
+        """A DataModule of episodes for few-shot learning, drawn from the rows of another.
+
+        Parameters
+        ----------
+        source : DataModule
+            Each of its splits gives the rows of that split's episodes. Categories that none trains
+            on are held out by ``groups`` where it is made.
+        support, query : int
+            Rows of each category in an episode that are given with their targets, and that are
+            asked for.
+        by : "y" or array_like (N,)
+            The categories: classes of the source's y, or of all its rows, as ``rows`` numbers them.
+        ways : int
+            Categories of an episode, all as likely. With several the targets are their numbers
+            within the episode, from 0; with one the targets of the rows.
+        n, n_val, n_test : int
+            Episodes of an epoch, of a validation and of a test.
+        batch_size : int
+            Episodes in a step.
+        drop_last, seed, num_workers, pin_memory
+            As for the class. Each epoch draws other episodes; validation the same always.
+        **unknown
+            Refused by name, with the option that is meant.
+
+        Returns
+        -------
+        DataModule
+            Forward gets a dict: "support" ``(batch, ways * support, ...)``, category by category,
+            and "query" ``(batch, ways * query, ...)``, in any order; where X is a dict
+            "support_<column>" and "query_<column>"; and "support_y", the targets of the support.
+            The targets are those of the queries, ``(batch, ways * query, ...)``.
+
+        Raises
+        ------
+        ConfigError
+            For an option out of its range, sequences of several lengths, targets that are
+            standardised, several ways without y.
+        DataError
+            For a split with fewer categories of enough rows than an episode needs.
+
+        Examples
+        --------
+        >>> X, y = hl.load_digits()
+        >>> digits = hl.DataModule.from_arrays(X, y, groups=y, val=0.2)  # other digits validate
+        >>> data = hl.DataModule.episodes(digits, 5, 3, ways=2, n=200, batch_size=4)
+        >>> batch = next(data.train_batches())
+        >>> batch["x"]["support"].shape, batch["x"]["query"].shape, batch["y"].shape
+        ((4, 10, 64), (4, 6, 64), (4, 6))
+        """
+        refuse_options(unknown, cls.episodes)
+        if not isinstance(source, FoldedSplits):
+            reject("source", "must be a DataModule", source)
+        self = cls.__new__(cls)
+        self._set_options(batch_size, num_workers, pin_memory, True, drop_last, seed, False)
+        counts = (whole(1)("ways", ways), whole(1)("support", support), whole(1)("query", query))
+        sizes = {"train": whole(1)("n", n), "val": whole(0)("n_val", n_val)}
+        sizes["test"] = whole(0)("n_test", n_test)
+        targets = source.targets
+        _check_source(source, counts[0])
+        parts: dict[str, tuple[Table, Rows | None]] = {}
+        for name, size in sizes.items():
+            split = source.split(name)
+            if split is None or not size:
+                continue
+            source.check(name)
+            categories = _read_categories(source, name, split, by)
+            made = _Episodes(split, categories, counts, self._seed, name)
+            parts[name] = made.table(size, targets), None
+        self._auto_workers = 1
+        self._set_splits(parts, False, False)
+        fitted = source.transforms
+        if fitted:
+            self._fixed = [
+                (how, {name: _for_episodes(values) for name, values in _renamed(fields)})
+                for how, fields in fitted
+            ]
+        return self
+
+
+def _check_source(source: FoldedSplits, ways: int) -> None:
+    split = source.split("train")
+    assert split is not None  # DataModule always has training rows
+    if any(field.padding is not None for field in split.fields):
+        raise ConfigError("source: sequences of several lengths make no episodes")
+    if any(field.name == "weight" for field in split.fields):
+        raise ConfigError("source: rows of episodes have no sample_weight; leave it out")
+    if any(name.partition(".")[0] == "y" for _, fields in source.transforms for name in fields):
+        raise ConfigError("source: targets of episodes cannot be standardised; scale y beforehand")
+    if ways > 1 and set(source.targets) != {""}:
+        raise ConfigError(
+            f"ways: with several the target is the category, of a source with one y, got "
+            f"{counted(len(source.targets), 'target')}"
+        )
+    if ways > 1 and source.targets[""].dtype != "int64":
+        raise ConfigError(
+            f"ways: with several the target is the category, got {source.target_kind} targets; "
+            "give y as classes"
+        )
+    if ways > 1 and source.targets[""].array.ndim != 1:
+        raise ConfigError("ways: with several y must have one class for each row, got one of more")
+
+
+def _read_categories(source: FoldedSplits, name: str, split: Split, by: Any) -> Rows:
+    """The category of each row of a split."""
+    if isinstance(by, str):
+        field = next((field for field in split.fields if field.name == "y"), None)
+        if by != "y":
+            reject("by", "must be 'y' or an array of categories", by)
+        if (
+            field is None
+            or field.stream is not None
+            or field.array.ndim != 1
+            or (field.dtype != "int64")
+        ):
+            raise ConfigError("by: 'y' needs one class for each row in y; give by=categories")
+        return np.asarray(field.array if split.rows is None else field.array[split.rows], np.int64)
+    rows = source.rows(name)
+    n = max(len(by), int(rows[-1]) + 1) if hasattr(by, "__len__") else int(rows[-1]) + 1
+    return read_groups(by, n, "by")[rows]
+
+
+def _renamed(fields: dict[str, tuple[Any, Any]]) -> Sequence[tuple[str, tuple[Any, Any]]]:
+    """Transforms of inputs as those of support and queries."""
+    found = []
+    for name, values in fields.items():
+        key = name.partition(".")[2]
+        end = f"_{key}" if key else ""
+        found += [(f"x.support{end}", values), (f"x.query{end}", values)]
+    return found
+
+
+def _for_episodes(values: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Mean and deviation of a row for episodes of them."""
+    mean, std = (np.asarray(value, np.float32)[None] for value in values)
+    return mean, std
