@@ -82,7 +82,7 @@ $(STAMP)-torch: | $(STAMP)-venv
 
 # What users may have beside hotloop.
 $(STAMP)-extras: | $(STAMP)-venv
-	@$(PIP) install pandas polars pyarrow matplotlib pillow
+	@$(PIP) install pandas polars pyarrow matplotlib pillow h5py tokenizers
 	@touch $@
 
 # A rival for the matrix products; never a dependency.

@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 MAX_BYTES = 1_500_000
-FOLDERS = ("csrc", "kernels", "python", "docs", "examples")
+FOLDERS = ("csrc", "kernels", "python", "docs", "examples", "licenses")
 # docs/make_ops.py writes a page of the repository's.
 SUFFIXES = {"docs": {".md"}}
 FILES = {"LICENSE", "README.md", "CHANGELOG.md", "MANIFEST.in", "pyproject.toml", "setup.py"}

@@ -44,8 +44,15 @@ static hl_status take_worker(hl_image_source *source, worker **out)
     return *out ? HL_OK : hl_alloc_zero(sizeof **out, (void **)out);
 }
 
+/* What a thread keeps for its next row; a larger image takes so long to decode that getting its
+ * memory anew does not show, and one of them must not hold a quarter GiB of each thread for good.
+ */
+enum { KEPT_BYTES = 32 << 20 };
+
 static void give_worker(hl_image_source *source, worker *w)
 {
+    if (w->image.capacity > KEPT_BYTES) hl_image_deinit(&w->image);
+    if (w->file.capacity > KEPT_BYTES) hl_encoded_deinit(&w->file);
     hl_mutex_lock(source->mutex);
     w->next = source->pool;
     source->pool = w;

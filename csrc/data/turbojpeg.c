@@ -2,6 +2,7 @@
 #include "data/turbojpeg.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #ifdef HL_TURBOJPEG_STATIC
@@ -31,14 +32,24 @@ static const char *fill_table(hl_turbojpeg *tj)
     return NULL;
 }
 
-void hl_turbojpeg_open(hl_turbojpeg *out_turbojpeg)
+/* Who names a library means that one. */
+static void open_library(hl_turbojpeg *tj)
 {
     static const char *const names[] = {"libturbojpeg.so.0", "libturbojpeg.so"};
+    const char *named = getenv("HOTLOOP_TURBOJPEG_PATH");
+    if (named && *named) {
+        hl_os_library_open(named, true, &tj->library, tj->why_not, sizeof tj->why_not);
+        return;
+    }
+    for (size_t i = 0; i < sizeof names / sizeof *names && !tj->library.handle; i++)
+        hl_os_library_open(names[i], true, &tj->library, tj->why_not, sizeof tj->why_not);
+}
+
+void hl_turbojpeg_open(hl_turbojpeg *out_turbojpeg)
+{
     hl_turbojpeg *tj = out_turbojpeg;
     *tj = (hl_turbojpeg){.is_there = false};
-    for (size_t i = 0; i < sizeof names / sizeof *names && !tj->library.handle; i++)
-        if (!hl_os_library_open(names[i], true, &tj->library, tj->why_not, sizeof tj->why_not))
-            continue;
+    open_library(tj);
     if (!tj->library.handle) return;
     hl_os_library_path(tj->library, tj->path, sizeof tj->path);
     const char *missing = fill_table(tj);

@@ -1,8 +1,8 @@
 /* TurboJPEG: the decoder of libjpeg-turbo, through one table of its functions.
  *
- * A build from source finds the library of the system when it runs (no header and no linker knows
- * it); a build with HL_TURBOJPEG_STATIC, such as a wheel's, has it inside. Nobody but this table
- * calls it. */
+ * A build from source finds the library when it runs (no header and no linker knows it): the file
+ * that HOTLOOP_TURBOJPEG_PATH names, and then no other, else the system's. A build with
+ * HL_TURBOJPEG_STATIC, such as a wheel's, has it inside. Nobody but this table calls it. */
 #ifndef HL_DATA_TURBOJPEG_H
 #define HL_DATA_TURBOJPEG_H
 

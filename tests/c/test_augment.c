@@ -231,6 +231,23 @@ static void test_any_matrix(void)
     }
 }
 
+/* Where the third coordinate is not above 0 the plane is behind the eye: the fill, whatever the
+ * place. */
+static void test_behind_a_perspective(void)
+{
+    uint8_t pixels[4] = {200, 200, 200, 200}, out[6];
+    hl_image src = {2, 2, 1, pixels, sizeof pixels};
+    const double matrix[9] = {1, 0, -3, 0, 1, -0.5, 1, 0, -3}; /* (1, 0) divided by x - 3 */
+    hl_resampling how = {HL_FILTER_NEAREST, HL_BORDER_EDGE, {7}};
+    hl_raster to = hl_raster_planes(out, 1, 6);
+    hl_image_warp(&src, matrix, &how, &to);
+    for (int x = 0; x < 6; x++) CHECK_INT(out[x], x < 3 ? 7 : 200);
+    hl_labels from = {pixels, 2, 2, 1}, labels = {out, 1, 6, 1};
+    uint8_t fill = 9;
+    hl_labels_warp(&from, matrix, HL_BORDER_EDGE, &fill, &labels);
+    for (int x = 0; x < 6; x++) CHECK_INT(out[x], x < 3 ? 9 : 200);
+}
+
 /* ---- whole augmentations ----------------------------------------------------------------------
  */
 
@@ -433,6 +450,7 @@ int main(void)
     test_resizes();
     test_extreme_boxes();
     test_any_matrix();
+    test_behind_a_perspective();
     test_augmentations();
     test_faults();
     test_smallest_images();

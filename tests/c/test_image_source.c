@@ -278,6 +278,42 @@ static void test_replace(void)
     write_all();
 }
 
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static int64_t reader_side;
+
+static hl_status read_square(void *context, const char *name, const hl_encoded *file,
+                             const hl_image_request *request, hl_image *image)
+{
+    (void)context, (void)name, (void)file;
+    HL_TRY(hl_image_shape(image, reader_side, reader_side, request->channels));
+    memset(image->pixels, 77, (size_t)(reader_side * reader_side * request->channels));
+    return HL_OK;
+}
+
+/* Room for images of a camera is kept from batch to batch, that for a huge one is not. */
+static void test_memory_is_given_back(void)
+{
+    hl_image_source_options options = make_options(&plain);
+    hl_alloc_stats stats;
+    options.reader.read = read_square;
+    hl_image_source *source = open_source(&options);
+    write_file(5, "no JPEG", 7);
+    hl_alloc_stats_read(&stats);
+    int64_t before = stats.current_bytes;
+    const int64_t sides[] = {2000, 6000};
+    for (int i = 0; i < 2; i++) {
+        reader_side = sides[i];
+        CHECK_OK(fill_rows(source, 5, 1, 0, &got));
+        CHECK_INT(got.images[0][0], 77);
+        hl_alloc_stats_read(&stats);
+        int64_t image = 3 * sides[i] * sides[i], kept = stats.current_bytes - before;
+        CHECK(i == 0 ? kept >= image : kept < image / 4);
+    }
+    hl_image_source_destroy(source);
+    write_good(5);
+}
+
 /* ---- options, faults ------------------------------------------------------------------------- */
 
 static void check_refused(hl_image_source_options options, const char *text)
@@ -343,6 +379,7 @@ int main(void)
         test_raise();
         test_skip();
         test_replace();
+        test_memory_is_given_back();
         test_options();
         test_faults();
     }

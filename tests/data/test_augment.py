@@ -385,7 +385,7 @@ def test_reduced_images_are_the_same_picture() -> None:
         (lambda: ha.TrivialAugmentWide(1), "num_magnitude_bins: must be at least 2"),
         (lambda: ha.RandAugment(2, 31), "magnitude: must be at most 30, got 31"),
         (lambda: ha.pack_augment("weak", 8), "augment: must be one of 'none', 'basic', 'strong'"),
-        (lambda: ha.pack_augment([3], 8), "augment[0]: must be a step of hotloop.data.augment"),
+        (lambda: ha.pack_augment([3], 8), "augment[0]: must be a step of hl.augment"),
         (lambda: ha.pack_augment(3, 8), "augment: must be 'none', 'basic', 'strong' or a list"),
         (lambda: ha.pack_augment("none", 8, fit="cover"), "fit: must be one of"),
         (
@@ -406,7 +406,7 @@ def test_steps_of_torchvision_are_named() -> None:
     class RandomGrayscale:
         pass
 
-    with pytest.raises(ConfigError, match=r"write hotloop\.data\.augment\.RandomGrayscale"):
+    with pytest.raises(ConfigError, match=r"write hl\.augment\.RandomGrayscale"):
         ha.read_augment([RandomGrayscale()], 8, 8)
 
 

@@ -340,3 +340,19 @@ def test_show_batch(root: Path, tmp_path: Path) -> None:
     assert len([a for a in grey.show_batch().axes if a.images]) == 5
     with pytest.raises(ConfigError, match=r"show_batch: shows images .* got x of shape \(5, 8\)"):
         DataModule.from_arrays(np.zeros((5, 8))).show_batch()
+
+
+def test_levels_of_a_fold_are_those_of_its_training_images(root: Path) -> None:
+    data = DataModule.from_image_folder(root, 24, augment="none", normalize="standard", test=12)
+    folds = data.folds(3)
+    for fold in folds:
+        assert fold.class_counts() in ([11, 11, 10], [11, 10, 11], [10, 11, 11])
+        ((_, fitted),) = fold.transforms
+        levels = np.concatenate([b["x"] for b in fold.batches_in_order("train")])
+        np.testing.assert_allclose(fitted["x"][0].ravel(), levels.mean((0, 2, 3)), rtol=1e-5)
+        np.testing.assert_allclose(fitted["x"][1].ravel(), levels.std((0, 2, 3)), rtol=1e-5)
+    held = np.sort(np.concatenate([fold.rows("val") for fold in folds]))
+    np.testing.assert_array_equal(held, np.setdiff1d(np.arange(60), data.rows("test")))
+    own = DataModule.from_image_folder(root, 24, val=root)
+    with pytest.raises(ConfigError, match="fold: validates on rows of the training data, got"):
+        own.fold(0, 2)

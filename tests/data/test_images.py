@@ -2,6 +2,7 @@
 
 import io
 import os
+import subprocess
 import sys
 import tarfile
 import zlib
@@ -70,11 +71,12 @@ TOLERANCE = 0 if is_same_library() else 2
 
 
 @pytest.mark.parametrize("quality", [30, 75, 95])
-@pytest.mark.parametrize("how", ["4:4:4", "4:2:2", "4:2:0", "progressive", "optimized", "restarts"])
+@pytest.mark.parametrize(
+    "how", ["4:4:4", "4:2:2", "4:2:0", "progressive", "optimize", "keep_rgb", "restarts"]
+)
 def test_jpeg_is_pillows(how: str, quality: int) -> None:
     options: dict[str, Any] = {"subsampling": how} if ":" in how else {how: True}
     options = {"restart_marker_blocks": 3} if how == "restarts" else options
-    options = {"optimize": True} if how == "optimized" else options
     for size in [(1, 1), (7, 300), (64, 64), (129, 83)]:
         data = encode(draw(*size), quality=quality, **options)
         assert distance(decode(data), by_pillow(data)) <= TOLERANCE
@@ -178,6 +180,45 @@ def test_pillow_reads_jpeg_where_turbojpeg_is_missing() -> None:
     small = read_by_pillow("x", data, 3, 24, 40)
     assert small.shape == (24, 40, 3)
     assert read_by_pillow("x", data, 1, 25, 40).shape == (48, 80, 1)
+
+
+_ELSEWHERE = """
+import sys
+import numpy as np
+from hotloop import _core
+from hotloop.data.augment import pack_augment
+from hotloop.data.images import describe_decoder, image_source, read_by_pillow
+print(describe_decoder())
+np.save(sys.argv[2], _core.decode_image(sys.argv[1], 3, 0, 0, read_by_pillow))
+print(image_source(sys.argv[1:2], pack_augment("none", 16)).read(np.arange(1))[0].shape)
+try:
+    _core.decode_image(sys.argv[1])
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+@turbo
+def test_a_machine_without_turbojpeg(tmp_path: Path) -> None:
+    """Pillow decodes JPEG then, to the same pixels, and the header says so."""
+    (tmp_path / "a.jpg").write_bytes(data := encode(draw(80, 60)))
+    cases = [(tmp_path / "none.so", "none.so: "), (_core.__file__, "lacks tjInitDecompress")]
+    for library, words in cases:
+        run = subprocess.run(
+            [sys.executable, "-c", _ELSEWHERE, str(tmp_path / "a.jpg"), str(tmp_path / "made.npy")],
+            env={**os.environ, "HOTLOOP_TURBOJPEG_PATH": str(library)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        decoder, shape, error = run.stdout.splitlines()
+        assert decoder.startswith("Pillow")
+        assert f"(no TurboJPEG: {library}" in decoder
+        assert words in decoder
+        assert shape == "(1, 3, 16, 16)"
+        assert error.startswith("ConfigError image ")
+        assert "TurboJPEG or another reader must be there" in error
+        assert distance(np.load(tmp_path / "made.npy"), decode(data)) <= TOLERANCE
 
 
 # ---- errors

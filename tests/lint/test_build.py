@@ -343,3 +343,40 @@ def test_architectures(build, monkeypatch) -> None:
     for wrong in ("sm_90", "50", "95"):
         with pytest.raises(build.SetupError, match="HL_CUDA_ARCHS: must be all or numbers"):
             build.choose_archs(wrong, known)
+
+
+def test_turbojpeg_inside(build) -> None:
+    table = "csrc/data/turbojpeg.c"
+    (build.ROOT / "csrc/data").mkdir()
+    (build.ROOT / table).write_text(
+        "#ifdef HL_TURBOJPEG_STATIC\n"
+        "const char *hl_version(void);\n"
+        "int tjInit(void);\n"
+        'const char *hl_version(void) { return tjInit() ? HL_TURBOJPEG_STATIC : ""; }\n'
+        "#endif\n"
+    )
+    source = build.ROOT / "tj.c"
+    source.write_text(
+        'int tjInit(void);\nconst char words[] = "libjpeg-turbo version 3.1.2 (build 1)";\n'
+        "int tjInit(void) { return words[0]; }\n"
+    )
+    archive = build.ROOT / "libturbojpeg.a"
+    subprocess.run(["gcc", "-fPIC", "-c", source, "-o", build.ROOT / "tj.o"], check=True)
+    subprocess.run(["ar", "rcs", archive, build.ROOT / "tj.o"], check=True)
+
+    assert build.find_turbojpeg({}) is None
+    found = build.find_turbojpeg({"HL_TURBOJPEG": str(archive)})
+    assert found == (archive, "3.1.2")
+    toolchain = build.Toolchain({})
+    units = build.with_turbojpeg(build.core_units(toolchain.machine), "3.1.2")
+    library = build.ROOT / toolchain.link(toolchain.compile_stale(units, 2), (archive,))
+    symbols = subprocess.run(
+        ["nm", "-D", "--defined-only", library], capture_output=True, text=True
+    )
+    assert "tjInit" not in symbols.stdout, "its symbols must not meet those of another copy"
+    assert b"3.1.2" in library.read_bytes()
+    for wrong in [build.ROOT / "none.a", source.with_suffix(".o")]:
+        if wrong.suffix == ".o":
+            wrong.write_bytes(b"another archive")
+        with pytest.raises(build.SetupError, match="HL_TURBOJPEG: must be"):
+            build.find_turbojpeg({"HL_TURBOJPEG": str(wrong)})

@@ -36,7 +36,7 @@ MUTANTS = [
         _RESAMPLE,
         "return w > 0;",
         "return true;",
-        python(_VALUES + "test_perspectives_are_those_of_pillow"),
+        c("test_augment"),
     ),
     Mutant(
         "warps-alias-behind-a-resize",

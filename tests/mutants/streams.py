@@ -26,7 +26,7 @@ MUTANTS = [
         "csrc/data/feed.c",
         "    (void)wait_loaded(feed, -1);\n",
         "    (void)wait_loaded(feed, 0);\n",
-        c("test_queue"),
+        c("test_feed"),
     ),
     Mutant(
         "a-run-waits-beyond-its-deadline",
@@ -41,6 +41,7 @@ MUTANTS = [
         "    state->is_between = false;\n    if (is_end)\n",
         "    if (is_end)\n",
         c("test_runner"),
+        hangs=True,
     ),
     Mutant(
         "one-field-of-a-source",
@@ -94,8 +95,8 @@ MUTANTS = [
     Mutant(
         "processes-are-left-behind",
         _DATA + "workers.py",
-        "        for worker in workers:\n            worker.close()\n",
-        "        return\n",
+        "        except EOFError:\n            return\n",
+        "        except EOFError:\n            continue\n",
         python(_WORK + "test_nothing_is_left_behind"),
     ),
     Mutant(
@@ -106,11 +107,11 @@ MUTANTS = [
         python(_MIX + "test_mixup"),
     ),
     Mutant(
-        "the-area-of-a-box-that-is-not-cut-off",
+        "a-box-of-half-the-width",
         _PLANS + "mixing.py",
-        "minimum(centre + reach, float(n))",
-        "centre + reach",
-        python(_MIX + "test_cutmix"),
+        "(numbers < centre + reach)",
+        "(numbers < centre)",
+        python(_MIX + "test_areas_of_boxes"),
     ),
     Mutant(
         "validation-is-augmented",

@@ -78,6 +78,20 @@ def test_cutmix() -> None:
     assert max(areas) > 0.5
 
 
+def test_areas_of_boxes() -> None:
+    """What a row keeps of its own is Beta's share, less what boxes have outside of the image."""
+    cut = [1 - float(own) for _, own, *_ in steps(600, cutmix=1.0)]
+    rng = np.random.default_rng(1)
+    half = np.sqrt(rng.random(100_000)) / 2  # of sides, for an area even in (0, 1)
+    inside = []
+    for n in SIZE:
+        centre, reach = np.floor(rng.random(100_000) * n), np.floor(half * n)
+        inside.append(np.minimum(centre + reach, n) - np.maximum(centre - reach, 0))
+    want = inside[0] * inside[1] / (SIZE[0] * SIZE[1])
+    assert np.mean(cut) == pytest.approx(want.mean(), abs=4 * want.std() / np.sqrt(600))
+    assert np.quantile(cut, 0.9) == pytest.approx(np.quantile(want, 0.9), abs=0.08)
+
+
 def test_either_in_a_step() -> None:
     mixes = [((x != X) & (x != X[::-1])).any() for x, *_ in steps(60, mixup=1.0, cutmix=1.0)]
     assert 15 < sum(mixes) < 45

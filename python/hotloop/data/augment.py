@@ -171,6 +171,10 @@ class Resize(Step):
     ------
     ConfigError
         For sizes that are not from 1 to 16384.
+
+    Examples
+    --------
+    >>> augment = [hl.augment.Resize(256), hl.augment.CenterCrop(224)]
     """
 
     _kind = "resize"
@@ -194,6 +198,10 @@ class CenterCrop(Step):
     ------
     ConfigError
         For sizes that are not from 1 to 16384.
+
+    Examples
+    --------
+    >>> augment = [hl.augment.CenterCrop((200, 300)), hl.augment.RandomHorizontalFlip()]
     """
 
     _kind = "center_crop"
@@ -223,6 +231,10 @@ class RandomCrop(Step):
     ------
     ConfigError
         For a size, padding or mode that there is not.
+
+    Examples
+    --------
+    >>> augment = [hl.augment.RandomCrop(32, padding=4, padding_mode="reflect")]
     """
 
     _kind = "random_crop"
@@ -263,6 +275,10 @@ class RandomResizedCrop(Step):
     ------
     ConfigError
         For a size or range that there is not.
+
+    Examples
+    --------
+    >>> augment = [hl.augment.RandomResizedCrop(scale=(0.35, 1.0))]
     """
 
     _kind = "random_resized_crop"
@@ -294,6 +310,10 @@ class RandomHorizontalFlip(Step):
     ------
     ConfigError
         If p is no probability.
+
+    Examples
+    --------
+    >>> augment = [hl.augment.RandomHorizontalFlip()]
     """
 
     _kind = "random_horizontal_flip"
@@ -315,6 +335,10 @@ class RandomVerticalFlip(Step):
     ------
     ConfigError
         If p is no probability.
+
+    Examples
+    --------
+    >>> augment = [hl.augment.RandomVerticalFlip(p=0.2)]
     """
 
     _kind = "random_vertical_flip"
@@ -346,6 +370,10 @@ class RandomAffine(Step):
     ------
     ConfigError
         For a range that there is not.
+
+    Examples
+    --------
+    >>> augment = [hl.augment.RandomAffine(10, translate=(0.1, 0.1), scale=(0.9, 1.1), shear=5)]
     """
 
     _kind = "random_affine"
@@ -395,6 +423,10 @@ class RandomRotation(Step):
     ------
     ConfigError
         For a range that there is not.
+
+    Examples
+    --------
+    >>> augment = [hl.augment.RandomRotation(15, fill=(124, 116, 104))]
     """
 
     _kind = "random_affine"
@@ -425,6 +457,10 @@ class RandomPerspective(Step):
     ------
     ConfigError
         If one of them is not from 0 to 1.
+
+    Examples
+    --------
+    >>> augment = [hl.augment.RandomPerspective(0.3)]
     """
 
     _kind = "random_perspective"
@@ -455,6 +491,10 @@ class ColorJitter(Step):
     ------
     ConfigError
         For a range that there is not.
+
+    Examples
+    --------
+    >>> augment = [hl.augment.ColorJitter(0.4, 0.4, saturation=(0.5, 1.5), hue=0.1)]
     """
 
     _kind = "color_jitter"
@@ -490,6 +530,10 @@ class RandomGrayscale(Step):
     ------
     ConfigError
         If p is no probability.
+
+    Examples
+    --------
+    >>> augment = [hl.augment.RandomGrayscale()]
     """
 
     _kind = "random_grayscale"
@@ -513,6 +557,10 @@ class GaussianBlur(Step):
     ------
     ConfigError
         For an even size, or a range that there is not.
+
+    Examples
+    --------
+    >>> augment = [hl.augment.GaussianBlur(23, sigma=(0.1, 2.0))]
     """
 
     _kind = "gaussian_blur"
@@ -540,6 +588,10 @@ class GaussianNoise(Step):
     ------
     ConfigError
         If the mean is not from -1 to 1, or sigma not from 0 to 10.
+
+    Examples
+    --------
+    >>> augment = [hl.augment.GaussianNoise(sigma=0.02)]
     """
 
     _kind = "gaussian_noise"
@@ -571,6 +623,10 @@ class RandomErasing(Step):
     ------
     ConfigError
         For a probability, range or value that there is not.
+
+    Examples
+    --------
+    >>> augment = [hl.augment.RandomErasing(p=0.25, value="random")]
     """
 
     _kind = "random_erasing"
@@ -605,6 +661,10 @@ class TrivialAugmentWide(Step):
     ------
     ConfigError
         If that is not from 2 to 1000.
+
+    Examples
+    --------
+    >>> augment = [hl.augment.RandomResizedCrop(), hl.augment.TrivialAugmentWide()]
     """
 
     _kind = "trivial_augment_wide"
@@ -631,6 +691,10 @@ class RandAugment(Step):
     ------
     ConfigError
         For a number that there is not.
+
+    Examples
+    --------
+    >>> augment = [hl.augment.RandAugment(num_ops=2, magnitude=9)]
     """
 
     _kind = "rand_augment"
@@ -697,8 +761,8 @@ def read_augment(value: object, height: int, width: int) -> list[Step]:
     for i, step in enumerate(value):
         if not isinstance(step, Step):
             known = _name(step) in __all__
-            fix = f"write hotloop.data.augment.{_name(step)}, with the same arguments"
-            reject(f"augment[{i}]", "must be a step of hotloop.data.augment", step, fix * known)
+            fix = f"write hl.augment.{_name(step)}, with the same arguments"
+            reject(f"augment[{i}]", "must be a step of hl.augment", step, fix * known)
     return list(value)
 
 

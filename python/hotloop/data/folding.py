@@ -42,7 +42,6 @@ class FoldedSplits(DataSplits):
     _origin: Origin | None = None  # what training and validation rows are drawn from
     _buckets: list[int] | None = None  # of sequences: the lengths of all buckets
     _sampling: Sampling | None = None
-    _own: frozenset[str] = frozenset()  # splits whose rows are not those of the training data
 
     def rows(self, split_name: str) -> Rows:
         """Which rows of the data a split has, in the order of evaluation and prediction.
@@ -202,7 +201,7 @@ class FoldedSplits(DataSplits):
             of_train = None if ids is None or ids.ndim != 1 else ids[train]
             kept = train[draw_some("rows", share, len(train), of_train, self._seed)]
         made = self._with_rows({"train": kept})
-        held = [self.rows("val")] if "val" in self._splits and "val" not in self._own else []
+        held = [self.rows("val")] if self._is_shared("val") else []
         made._origin = origin.keep(np.concatenate([kept, *held]))
         return made
 
@@ -247,19 +246,27 @@ class FoldedSplits(DataSplits):
             seed=self._seed,
         )
         pool = rows_apart(n, rows["test"], gap if is_share(shares["test"]) else 0)
-        self._own = frozenset(own)
         self._origin = RowOrigin(n, pool, ids, group_of, how, gap, stratify)
         return own, rows
 
     def _take_origin(self, what: str) -> Origin:
         if self._origin is None:
             raise ConfigError(f"{what}: this data cannot be divided again")
-        if what == "fold" and "val" in self._own:
+        if what == "fold" and "val" in self._splits and not self._is_shared("val"):
             raise ConfigError(
                 "fold: validates on rows of the training data, got validation data of its own; "
                 "put both into one X and y, or leave val out"
             )
         return self._origin
+
+    def _is_shared(self, name: str) -> bool:
+        """Whether there is such a split, and its rows are rows of the training data."""
+        if name not in self._splits:
+            return False
+        first, other = (self._splits[key].fields[0] for key in ("train", name))
+        if first.series is not None:
+            return other.series is first.series
+        return other.array is first.array
 
     def _with_rows(self, rows: Mapping[str, Rows]) -> Self:
         """The same data with other rows in some splits."""

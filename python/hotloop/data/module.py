@@ -193,7 +193,6 @@ class DataModule(ImageData, FileData, TableData):
         if not isinstance(order, (Generated, Ordered)):
             ids = None if self._splits["train"].is_streamed else ids_of(table.targets)
             self._origin = RowOrigin(table.n, np.sort(self.rows("train")), ids)
-        self._own = frozenset(parts) - {"train"}
         self._set_sampling(drawn, weights, samples_per_epoch)
         self._name_classes(classes)
 

@@ -110,6 +110,8 @@ class BadImages:
 class ImageData(SeriesData):
     """Ways to make a :class:`DataModule` of image files."""
 
+    _is_fitted = False  # whether levels are normalised by those of training's images
+
     @classmethod
     def from_image_folder(
         cls,
@@ -442,7 +444,14 @@ class ImageData(SeriesData):
                 paths = (files if name == "train" else own[name]).paths
                 self._bad_samples[name] = BadImages(stream.source, paths)
         self._set_splits(parts, False, False)
-        self._fixed = fixed if fixed is not None else self._fit_levels()
+        self._is_fitted = fixed is None
+        self._fixed = self._fit_levels() if fixed is None else fixed
+
+    def _with_rows(self, rows: Mapping[str, Rows]) -> Self:
+        made = super()._with_rows(rows)
+        if self._is_fitted and "train" in rows:
+            made._fixed = made._fit_levels()
+        return made
 
     def _fit_levels(self) -> list[tuple[str, dict[str, tuple[Any, Any]]]]:
         """Mean and standard deviation of each channel over training's images, some of many."""

@@ -429,7 +429,7 @@ class SeriesData(FoldedSplits):
             parts[name] = tabulate_text(of, length, name, f"{name} "), rows
         order = [name for name in ("train", "val", "test") if name in parts]
         self._set_splits({name: parts[name] for name in order}, False, False)
-        self._origin, self._own = origin, frozenset(own)
+        self._origin = origin
         self._set_sampling(sampler, weights, samples_per_epoch)
         self.vocabulary = reading.vocabulary
         return self

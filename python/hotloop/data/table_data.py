@@ -188,7 +188,6 @@ class TableData(SeriesData):
         drawn = {name: None if own[name] else part for name, part in shares.items()}
         _, rows = self._divide(n, drawn, ids_of(targets), roles.groups, split, gap, stratify)
         others = {name: part for name, part in own.items() if part is not None}
-        self._own = frozenset(others)
         self._given = given = _Given(roles, others, wanted, targets, wishes)
         self._encoding = encoding = given.fit(rows["train"])
         X = given.encode(encoding, rows["train"], self._seed)

@@ -19,7 +19,7 @@ from hotloop.errors import ConfigError
 from hotloop.graph.creation import uniform_bits
 from hotloop.graph.indexing import index_select
 from hotloop.graph.loss_parts import Term, loss_terms
-from hotloop.graph.pointwise import floor, maximum, minimum, sqrt, where
+from hotloop.graph.pointwise import floor, sqrt, where
 
 if TYPE_CHECKING:
     from hotloop.graph.symbolic import Tensor
@@ -184,7 +184,7 @@ def _draw_box(
     for n, place in ((height, down), (width, across)):
         centre, reach = floor(place * float(n)), floor(half * float(n))
         numbers = place.trace.const(np.arange(n, dtype=np.float32))
-        begin, end = maximum(centre - reach, 0.0), minimum(centre + reach, float(n))
-        sides.append((numbers >= begin).cast("float32") * (numbers < end).cast("float32"))
+        is_behind = (numbers >= centre - reach).cast("float32")
+        sides.append(is_behind * (numbers < centre + reach).cast("float32"))
     inside = sides[0].reshape(height, 1) * sides[1].reshape(1, width)
     return inside, sides[0].sum() * sides[1].sum() / float(height * width)
