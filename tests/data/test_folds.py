@@ -254,8 +254,9 @@ def test_out_of_fold_predictions() -> None:
 def test_a_row_that_no_fold_may_hold_is_found_in_its_fold() -> None:
     X = np.ones((40, 1))
     X[7] = np.nan
-    folds = hl.DataModule.from_arrays(X).folds(4)
-    for fold in folds:
+    data = hl.DataModule.from_arrays(X, val=[7])
+    data.check("train")
+    for fold in data.folds(4):
         name = "val" if 7 in fold.rows("val") else "train"
         with pytest.raises(DataError, match="row 7, column 0"):
             fold.check(name)
