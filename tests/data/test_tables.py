@@ -2,6 +2,7 @@
 new rows by name.
 """
 
+import copy
 import datetime
 import decimal
 import json
@@ -814,6 +815,15 @@ def assert_same(one, other) -> None:
             np.testing.assert_array_equal(mine, theirs)
     else:
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.extra
+@pytest.mark.parametrize("again", [lambda data: pickle.loads(pickle.dumps(data)), copy.deepcopy])
+def test_copies_of_data_have_its_folds(again) -> None:
+    data = hl.DataModule.from_pandas(make_pandas(COLUMNS), "buys", missing="fill")
+    for mine, theirs in zip(again(data).folds(2), data.folds(2)):
+        assert mine.encoding == theirs.encoding
+        assert_same(mine.arrays("train")[0], theirs.arrays("train")[0])
 
 
 @pytest.mark.extra

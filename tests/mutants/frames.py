@@ -191,9 +191,23 @@ MUTANTS = [
     Mutant(
         "a-missing-target-is-the-last-class",
         _TABULAR,
-        "if column.missing.size:",
-        "if column.missing.size > len(column.codes):",
+        "if column.missing.size and not (column.codes is None and takes_nan):",
+        "if column.missing.size and takes_nan:",
         python(_T + "test_targets_of_every_kind"),
+    ),
+    Mutant(
+        "the-target-may-be-a-feature",
+        _TABULAR,
+        "if name in taken:",
+        "if name in taken[1:]:",
+        python(_T + "test_wrong_tables"),
+    ),
+    Mutant(
+        "columns-that-are-not-named-are-standardised",
+        _TABULAR,
+        "is_mark or not (isinstance(standardize, bool) or feature.name in standardize)",
+        "is_mark",
+        python(_T + "test_columns_are_standardised_by_name"),
     ),
     Mutant(
         "a-row-that-is-too-short-is-filled",

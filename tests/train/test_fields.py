@@ -78,6 +78,8 @@ FIELDS: dict[str, tuple[Any, dict[str, Any]]] = {
     "loss": ("focal", {}),
     "metrics": ("f1", {}),
     "label_smoothing": (0.3, {}),
+    "mixup": (0.2, {}),
+    "cutmix": (1.0, {}),
     "class_weight": ((1.0, 2.0, 3.0), {}),
     "accelerator": ("gpu", {}),
     "devices": ((3,), {}),

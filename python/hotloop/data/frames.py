@@ -143,6 +143,10 @@ class Picked:
         return np.stack([column.to_numpy() for column in self._columns], axis=1)
 
 
+def _refuse_reading(i: int) -> NoReturn:
+    raise AssertionError(f"column {i} was not read before the frame was pickled")
+
+
 class Frame:
     """A frame's columns by name, each read when it is first asked for.
 
@@ -176,6 +180,10 @@ class Frame:
 
     def __len__(self) -> int:
         return self.n
+
+    def __getstate__(self) -> dict[str, Any]:
+        """With the columns that were read: those that data is made of."""
+        return {**self.__dict__, "_read": _refuse_reading}
 
     def column(self, name: str) -> Column:
         """The column of a name that there is."""
