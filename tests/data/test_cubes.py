@@ -232,6 +232,8 @@ def test_batches(tmp_path: Path, workers: int) -> None:
         for x, y in zip(batch["x"]["cube"], batch["y"]):
             np.testing.assert_array_equal(y, x.sum(2) % 3)
     assert data.n_classes == 3
+    assert data.num_workers == workers
+    assert hl.DataModule.from_cubes(tmp_path / "cube*.npy").num_workers == 2
     for fold in data.folds(3):
         np.testing.assert_array_equal(rows_of(fold, "val"), cubes[fold.rows("val")])
 
@@ -390,6 +392,12 @@ def test_values_that_are_not_finite(tmp_path: Path) -> None:
     words = r"files\[1\]: '.*cube1.npy' must be finite and fit float32, got 1e\+300 at \(2, 3, 1\)"
     with pytest.raises(DataError, match=words):
         rows_of(data, "train")
+    (found,) = data.verify(progress=False).values()
+    assert list(found) == [1]
+    assert "must be finite and fit float32" in found[1]
+    labels = np.array([1.0, np.nan, 1.0])
+    with pytest.raises(DataError, match="y: must be finite, got nan in row 1"):
+        hl.DataModule.from_cubes(tmp_path / "cube*.npy", labels=labels).verify(progress=False)
     loose = hl.DataModule.from_cubes(tmp_path / "cube*.npy", allow_nonfinite=True)
     assert np.isinf(rows_of(loose, "train")).sum() == 1
 

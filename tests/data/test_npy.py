@@ -298,5 +298,8 @@ def test_values_that_are_not_finite_are_named(tmp_path: Path, value: float) -> N
         rows_of(data, "train")
     with pytest.raises(DataError, match=words):
         hl.train(nn.Linear(2, 1), hl.DataModule.from_npy(pattern, np.ones(60)), max_epochs=1)
+    (found,) = data.verify(progress=False).values()
+    assert list(found) == [47]
+    assert data.num_workers == 1
     loose = hl.DataModule.from_npy(pattern, allow_nonfinite=True)
     assert not np.isfinite(rows_of(loose, "train")).all()

@@ -85,6 +85,7 @@ class FileData(SeriesData):
         ...     result = hl.train(nn.Linear(64, 10), data, max_epochs=1)
         """
         flag("allow_nonfinite", allow_nonfinite)
+        options = {"num_workers": "auto", **options}
         inputs = _read_inputs(X, allow_nonfinite)
         make = cast("Any", cls).from_arrays
         made = make(
@@ -174,6 +175,7 @@ class FileData(SeriesData):
         divisor = None if scale is None else number(above=0.0)("scale", scale)
         flag("allow_nonfinite", allow_nonfinite)
         cubes = Cubes(files, "files", key=key, scale=divisor, allow_nonfinite=allow_nonfinite)
+        options = {"num_workers": "auto", **options}
         n, names = len(cubes.files), [cube.path for cube in cubes.files]
         (stream,) = make_streams(n, [("float32", cubes.shape)], cubes.make)
         inputs = {"cube": stream}

@@ -500,8 +500,8 @@ class DataSplits:
         """
         found: dict[str, dict[int, str]] = {}
         for name, split in self._splits.items():
+            self.check(name)
             if not split.is_streamed:
-                self.check(name)
                 continue
             bad = self._verify(split, self._auto_workers if workers is None else workers, progress)
             if bad:
