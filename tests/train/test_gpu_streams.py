@@ -2,6 +2,7 @@
 
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 import hotloop as hl
@@ -66,3 +67,32 @@ def test_a_bad_sample_ends_training(workers: int) -> None:
         trained(data, monitor="loss")
     slow.bad = -1
     trained(hl.DataModule.from_datasets(slow, 40, batch_size=BATCH, num_workers=workers))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("source", ["resident", "fed", "files"])
+def test_drawn_rows(source: str, workers: int, tmp_path: Path) -> None:
+    """Rows drawn with replacement, more than there are, as a CPU sees them in another order."""
+    slow = Slow(150)
+    options = {
+        "sampler": "balanced",
+        "samples_per_epoch": 12 * BATCH,
+        "val": 40,
+        "batch_size": BATCH,
+    }
+    arrays = hl.DataModule.from_arrays(slow.X, slow.y, **options)
+    batches = [b for epoch in range(EPOCHS) for b in arrays.train_batches(epoch)]
+    X, y = (np.concatenate([b[key] for b in batches]) for key in "xy")
+    held = arrays.arrays("val")
+    once = hl.DataModule.from_arrays(X, y, val=held, shuffle=False, batch_size=BATCH)
+    data = arrays
+    if source == "files":
+        for i, part in enumerate(np.split(slow.X, 3)):
+            np.save(tmp_path / f"{i}.npy", part)
+        files = tmp_path / "*.npy"
+        data = hl.DataModule.from_npy(files, slow.y, num_workers=workers, **options)
+    fields: dict[str, Any] = {"scheduler": "constant", "restore_best": False}
+    got = trained(data, **fields, device_cache=False if source == "fed" else "auto")
+    want = trained(once, **fields, max_epochs=1)
+    for a, b in zip(got[:-1], want[:-1], strict=True):
+        np.testing.assert_array_equal(a, b)

@@ -423,8 +423,14 @@ class Planner:
         self._traced += graphs_of_parts(traced)
         self._choose_precision()
         if self.runtime.has_own_memory:
-            self.runtime.is_fed = not self._has_room(graphs[0], groups)
+            # Arrays beside rows that threads make are fed with these.
+            self.runtime.is_fed = self._is_streamed or not self._has_room(graphs[0], groups)
         return graphs
+
+    @property
+    def _is_streamed(self) -> bool:
+        splits = (self.data.split(name) for name in ("train", self.validation_split))
+        return any(split is not None and split.is_streamed for split in splits)
 
     def _choose_precision(self) -> None:
         choice = choose(self.config, self.runtime, self.data, *self._traced[0])
