@@ -234,8 +234,8 @@ WHOLE = encode(draw(64, 48), quality=85)
         (b"this is no image\n" * 9, "cannot identify"),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "cannot identify"),
         (WHOLE[:200], "header must be whole"),
-        (WHOLE[: len(WHOLE) // 2], "must be whole and intact, got 'Premature end"),
-        (WHOLE[:-2], "must be whole and intact"),
+        (WHOLE[: len(WHOLE) // 2], "must be whole and intact, got 'Premature end|truncated"),
+        (WHOLE[:-2], "must be whole and intact|truncated"),  # by Pillow where TurboJPEG is not
         (encode(draw(9, 9), "PNG")[:-30], "Pillow must be able to decode it"),
         (b"\xff\xd8\xff" + bytes(50), "header must be whole"),
     ],
