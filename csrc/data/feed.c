@@ -303,9 +303,10 @@ hl_status hl_feed_seek(hl_feed *feed, uint64_t epoch, int64_t batch)
     feed->epoch = epoch;
     feed->ahead_first = feed->ahead_end = 0;
     feed->next = batch;
-    hl_status status = has_loaders(feed) && feed->to.fields ? start_loaders(feed) : HL_OK;
+    /* Loaders start when a batch is asked for: another plan may take the slots before, and what was
+     * made until then would be made again. */
     if (feed->to.leave) feed->to.leave(feed->to.context);
-    return status;
+    return HL_OK;
 }
 
 void hl_feed_bind(hl_feed *feed, const hl_feed_binding *binding)

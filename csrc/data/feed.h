@@ -85,8 +85,8 @@ int64_t hl_feed_batches(const hl_feed *feed);
 int32_t hl_feed_slot(const hl_feed *feed);
 /* Has the epoch given its last batch? */
 bool hl_feed_is_over(const hl_feed *feed);
-/* Starts an epoch at a batch number; joins and restarts loader threads where there are any. Fails
- * where the binding's `enter` does, and has changed nothing then. */
+/* Starts an epoch at a batch number; joins loader threads, which the next batch that is asked for
+ * starts again. Fails where the binding's `enter` does, and has changed nothing then. */
 hl_status hl_feed_seek(hl_feed *feed, uint64_t epoch, int64_t batch);
 
 /* A taker of batches, such as a plan. */
