@@ -89,10 +89,12 @@ def describe_all(data: DataSplits, standardized: str) -> str:
     lines.append("")
     if splits["train"].buckets:
         lines += [_describe_buckets(splits["train"]), ""]
-    for field in splits["train"].fields:
+    fields = splits["train"].fields
+    width = max(12, *(len(field.name) + 2 for field in fields))
+    for field in fields:
         shape = ", ".join(map(str, field.shape))
         lines.append(
-            f"{field.name:<12}{field.array.dtype} ({shape}) -> {field.dtype}, "
+            f"{field.name:<{width}}{field.array.dtype} ({shape}) -> {field.dtype}, "
             f"{'made in batches' if field.stream else f'{field.source[0].nbytes:,} bytes'}"
         )
     for key, target in data.targets.items():
@@ -106,7 +108,7 @@ def describe_all(data: DataSplits, standardized: str) -> str:
     if standardized:
         lines.append(f"standardize {standardized}")
     if splits["train"].is_streamed:
-        lines.append(f"workers     {counted(data.num_workers, 'thread')} that make samples")
+        lines.append(f"workers     samples made by {counted(data.num_workers, 'thread')}")
     elif data.num_workers:
         lines.append("workers     none on a CPU: batches are gathered inside the step")
     return "\n".join(lines)
