@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import pkgutil
 import re
 import shutil
@@ -58,6 +59,22 @@ _PAGES: dict[str, tuple[str, str, dict[str, list[str]]]] = {
         {
             "Data": ["DataModule", "GraphDataModule", "load_digits"],
             "Before training": ["parallel_map", "bench_data", "LoadingRates"],
+            "Texts": ["Vocabulary"],
+        },
+    ),
+    "augmentation": (
+        "Augmentation",
+        "For anyone whose training data is images or series: steps for `augment=[...]` where a "
+        "DataModule is made of them, as `hl.augment.RandomCrop()`. Names and arguments of those "
+        "for images are torchvision's.",
+        {
+            "Images": [
+                *("Resize", "CenterCrop", "RandomCrop", "RandomResizedCrop"),
+                *("RandomHorizontalFlip", "RandomVerticalFlip", "RandomRotation", "RandomAffine"),
+                *("RandomPerspective", "ColorJitter", "RandomGrayscale", "GaussianBlur"),
+                *("GaussianNoise", "RandomErasing", "TrivialAugmentWide", "RandAugment"),
+            ],
+            "Series": ["Jitter", "Scaling", "TimeMask"],
         },
     ),
     "errors": (
@@ -205,11 +222,18 @@ def reference_pages() -> dict[str, str]:
 
 def _examples_page() -> str:
     lines = ["# Examples", "", "For everyone: whole programs, each of which runs in seconds.", ""]
-    for path in sorted((ROOT / "examples").glob("*.py")):
-        code = path.read_text(encoding="utf-8")
+    for path in sorted((ROOT / "examples").iterdir()):
+        text = path.read_text(encoding="utf-8") if path.suffix in (".py", ".ipynb") else ""
         title = path.stem[3:].replace("_", " ").capitalize()
-        lines += [f"## {title}", "", f"`examples/{path.name}`", "", "```python", code.rstrip()]
-        lines += ["```", ""]
+        if text:
+            lines += [f"## {title}", "", f"`examples/{path.name}`", ""]
+        if path.suffix == ".py":
+            lines += ["```python", text.rstrip(), "```", ""]
+        for cell in json.loads(text)["cells"] if path.suffix == ".ipynb" else ():
+            source = "".join(cell["source"])
+            if cell["cell_type"] == "code":
+                source = f"```python\n{source}\n```"
+            lines += [re.sub(r"^# .*\n\n", "", source), ""]
     return "\n".join(lines)
 
 
