@@ -194,10 +194,10 @@ static void test_stop(void)
     trainer_close(&t);
 }
 
-static hl_status fill_wrong(void *context, const int64_t *rows, int64_t n, void *const *fields)
+static hl_status fill_wrong(void *context, const hl_batch *batch, void *const *fields)
 {
     int64_t *calls = context;
-    memcpy(fields[0], rows, (size_t)n * sizeof *rows);
+    memcpy(fields[0], batch->rows, (size_t)batch->n * sizeof *batch->rows);
     if (++*calls == 3) ((int64_t *)fields[0])[0] = DATA_ROWS + 7;
     return HL_OK;
 }
