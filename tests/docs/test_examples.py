@@ -2,8 +2,8 @@
 
 An example stands as a reader would copy it, after `import hotloop as hl`, `from hotloop import nn`
 and `import numpy as np`. The blocks of a page run in order and share their names, in a folder that
-is empty at first, and warn of nothing. A block of pandas, which is no dependency, is left out where
-there is none.
+is empty at first, and warn of nothing. An example that imports a library which is no dependency,
+such as pandas, is left out where there is none.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from hotloop import nn
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+EXTRAS = ("pandas", "polars", "pyarrow", "PIL", "matplotlib")
 BLOCK = re.compile(r"^```python[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -36,6 +37,12 @@ def python_blocks(text: str) -> Iterator[tuple[int, str]]:
     """The fenced blocks of Python with the number of lines before each."""
     for match in BLOCK.finditer(text):
         yield text.count("\n", 0, match.start(1)), match.group(1)
+
+
+def lacking(code: str) -> str:
+    """The library that an example imports and this machine lacks; "": none."""
+    used = set(re.findall(r"^(?:>>> )?\s*(?:import|from) (\w+)", code, re.MULTILINE))
+    return next((name for name in EXTRAS if name in used and not find_spec(name)), "")
 
 
 def run_block(code: str, lines_before: int, path: str, names: dict[str, object]) -> None:
@@ -77,6 +84,8 @@ def empty_folder(tmp_path, monkeypatch) -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=[test.name for test in EXAMPLES])
 def test_docstring(example: doctest.DocTest) -> None:
+    if library := lacking("".join(part.source for part in example.examples)):
+        pytest.skip(f"it needs {library} (make test-long installs it)")
     names = {option: value for part in example.examples for option, value in part.options.items()}
     assert doctest.SKIP not in names, "an example that is skipped is no example"
     report: list[str] = []
@@ -96,14 +105,14 @@ def test_blocks_in_docstrings() -> None:
 def test_page(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     names = preamble()
-    left_out = False
+    left_out = ""
     for before, code in python_blocks(text):
-        if "import pandas" in code and not find_spec("pandas"):
-            left_out = True
+        if library := lacking(code):
+            left_out = library
             continue
         run_block(code, before, page, names)
     if left_out:
-        pytest.skip("a block needs pandas (make test-long installs it); the others ran")
+        pytest.skip(f"a block needs {left_out} (make test-long installs it); the others ran")
 
 
 def test_blocks_are_found_and_run() -> None:
