@@ -329,9 +329,9 @@ _LOSS = [
     ),
     Mutant(
         "functions-see-targets-beyond-the-outputs",
-        _METRICS,
-        "    target = target[:n]\n",
-        "",
+        "python/hotloop/training/plans/steps.py",
+        "self.data.batches_in_order(split, self._eval_groups[split])",
+        "self.data.batches_in_order(split)",
         python(_FEATURES + "test_overfit_batches_are_the_same_rows_in_each_epoch"),
     ),
 ]

@@ -651,7 +651,6 @@ def function_metrics(
     if not functions:
         return {}
     predicted = {need: np.concatenate(found) for need, found in zip(needs, zip(*outputs))}
-    n = len(next(iter(predicted.values())))
     fields: dict[str, list[Any]] = {"y": [], "weight": []}
     for batch in batches:
         y, own = batch["y"], batch.get("weight")
@@ -662,8 +661,6 @@ def function_metrics(
         fields["weight"] += [] if own is None else [own]
     target = np.concatenate(fields["y"])
     weight = np.concatenate(fields["weight"]) if fields["weight"] else None
-    target = target[:n]
-    weight = None if weight is None else weight[:n]
     if ignored is not None:
         counts = target != ignored
         target, weight = target[counts], None if weight is None else weight[counts]
