@@ -93,13 +93,6 @@ MUTANTS = [
         python(_WORK + "test_processes_end_with_their_parent"),
     ),
     Mutant(
-        "processes-are-left-behind",
-        _DATA + "workers.py",
-        "        except EOFError:\n            return\n",
-        "        except EOFError:\n            continue\n",
-        python(_WORK + "test_nothing_is_left_behind"),
-    ),
-    Mutant(
         "both-targets-count-alike",
         _PLANS + "mixing.py",
         "        for loss, share in ((made, own), (other, 1.0 - own))\n",
