@@ -257,6 +257,20 @@ def test_a_file_that_goes_away(copied: Path) -> None:
         weights(data)
 
 
+def test_verify(copied: Path) -> None:
+    bad, gone = copied / "dog" / "07.jpg", copied / "emu" / "19.jpg"
+    bad.write_bytes(bad.read_bytes()[:300])
+    data = DataModule.from_image_folder(copied, 32)
+    gone.unlink()
+    for workers in (1, 2):
+        found = data.verify(workers)["train"]
+        assert list(found) == [27, 59]
+        assert str(bad) in found[27]
+        assert "Premature end" in found[27] or "whole" in found[27] or "truncated" in found[27]
+        assert str(gone) in found[59]
+        assert "No such file" in found[59]
+
+
 # ---- memory
 
 

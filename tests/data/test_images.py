@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from hotloop import _core
-from hotloop.data.images import describe_decoder, read_by_pillow, verify_images
+from hotloop.data.images import describe_decoder, read_by_pillow
 from needs import take_library
 
 Image = take_library("PIL.Image")
@@ -343,23 +343,6 @@ def test_arguments() -> None:
         _core.decode_image(WHOLE, 3, 0, 0, 7)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         _core.decode_image(7)  # type: ignore[arg-type]
-
-
-def test_verify(tmp_path: Path) -> None:
-    paths = [tmp_path / f"{i}.jpg" for i in range(300)]
-    for path in paths:
-        path.write_bytes(WHOLE)
-    paths[7].write_bytes(WHOLE[:300])
-    paths[290].unlink()
-    seen: list[int] = []
-    bad = verify_images([os.fspath(path) for path in paths], workers=2, progress=seen.append)
-    assert [(found.row, found.path) for found in bad] == [
-        (7, str(paths[7])),
-        (290, str(paths[290])),
-    ]
-    assert "Premature end" in bad[0].why or "whole" in bad[0].why
-    assert "No such file" in bad[1].why
-    assert seen[-1] == 300
 
 
 # ---- what changes in a file changes nothing else

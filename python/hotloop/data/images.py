@@ -1,4 +1,4 @@
-"""Images from files: what decodes them, sources of batches, a check of all files ahead.
+"""Images from files: what decodes them, and sources of batches.
 
 The core reads, decodes and augments on loader threads without the GIL (csrc/data/image_source.h).
 What it has no decoder for (everything but JPEG, and JPEG where TurboJPEG is missing) it gives to
@@ -8,11 +8,10 @@ of the two decodes a file depends on its bytes alone.
 
 from __future__ import annotations
 
-import concurrent.futures
 import io
 import os
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,12 +19,10 @@ import numpy.typing as npt
 from hotloop.errors import ConfigError, DataError
 
 __all__ = [
-    "BadImage",
     "choose_caching",
     "describe_decoder",
     "image_source",
     "read_by_pillow",
-    "verify_images",
 ]
 
 # Pillow's that decode pixels from bytes by themselves: none that starts a program (EPS), reads
@@ -256,61 +253,3 @@ def _count_pixels(path: str) -> int:
     except (DataError, ImportError, OSError, ValueError):
         return 0
     return height * width
-
-
-# ---- all files ahead
-
-
-class BadImage(NamedTuple):
-    """A file that cannot be decoded: its row, its path, and why."""
-
-    row: int
-    path: str
-    why: str
-
-
-def verify_images(
-    paths: Sequence[str],
-    *,
-    workers: int | None = None,
-    progress: Callable[[int], object] | None = None,
-) -> list[BadImage]:
-    """Decodes every file once, on threads.
-
-    Parameters
-    ----------
-    paths : sequence of str
-    workers : int, optional
-        Threads; by default as many as there are processors.
-    progress : callable, optional
-        Called with the number of files that were looked at, from this thread.
-
-    Returns
-    -------
-    list of BadImage
-        By row; empty: all are good.
-
-    Raises
-    ------
-    ConfigError
-        If nothing is there that decodes a file's format.
-    """
-    from hotloop import _core
-
-    def check(row: int) -> BadImage | None:
-        try:
-            _core.decode_image(paths[row], 3, 0, 0, read_by_pillow)
-        except DataError as error:
-            return BadImage(row, paths[row], str(error))
-        return None
-
-    count = workers or int(_core.cpu_info()["threads"])
-    bad: list[BadImage] = []
-    block = 64 * count  # results under way: memory does not grow with the number of files
-    with concurrent.futures.ThreadPoolExecutor(count) as pool:
-        for begin in range(0, len(paths), block):
-            rows = range(begin, min(begin + block, len(paths)))
-            bad += [found for found in pool.map(check, rows) if found is not None]
-            if progress is not None:
-                progress(rows.stop)
-    return bad

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import collections
 import concurrent.futures
 import multiprocessing
 import sys
-from collections.abc import Callable, Iterable, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import Any, TypeVar
 
 from hotloop.base.messages import is_notebook
 from hotloop.base.rules import flag, optional, show, whole
 from hotloop.errors import ConfigError, DataError
 
-__all__ = ["parallel_map"]
+__all__ = ["parallel_map", "submit_ahead"]
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -76,50 +77,55 @@ def parallel_map(
         pool = concurrent.futures.ProcessPoolExecutor(n, context)
     else:
         pool = concurrent.futures.ThreadPoolExecutor(n)
+    made: list[Made] = []
     try:
-        return _run(pool, fn, items, n, bar)
+        for item, future in submit_ahead(pool, fn, items, _AHEAD * n):
+            made.append(_result_of(future, item, len(made)))
+            if bar is not None:
+                bar.update()
     finally:
         pool.shutdown(cancel_futures=True)
         if bar is not None:
             bar.close()
+    return made
 
 
-def _run(
+def submit_ahead(
     pool: concurrent.futures.Executor,
     fn: Callable[[Item], Made],
     items: Iterable[Item],
-    n: int,
-    bar: Any,
-) -> list[Made]:
-    made: list[Made] = []
-    under_way: list[tuple[Item, concurrent.futures.Future[Made]]] = []
-    left = iter(items)
-    is_over = False
-    while under_way or not is_over:
-        while not is_over and len(under_way) < _AHEAD * n:
-            try:
-                item = next(left)
-            except StopIteration:
-                is_over = True
-                break
-            under_way.append((item, pool.submit(fn, item)))
-        if not under_way:
-            break
-        item, future = under_way.pop(0)
-        try:
-            made.append(future.result())
-        except concurrent.futures.BrokenExecutor as error:
-            raise DataError(
-                f"parallel_map: a worker process died at item {len(made)} or near it, got {error}"
-            ) from error
-        except Exception as error:
-            raise DataError(
-                f"parallel_map: item {len(made)}, {show(item)}: raised {type(error).__name__}: "
-                f"{error}"
-            ) from error
-        if bar is not None:
-            bar.update()
-    return made
+    ahead: int,
+) -> Iterator[tuple[Item, concurrent.futures.Future[Made]]]:
+    """Each item with what a pool makes of it, in order; so many are under way at once.
+
+    Parameters
+    ----------
+    pool : Executor
+    fn : callable
+    items : iterable
+        Gone through once, no further than is needed.
+    ahead : int
+        At least 1.
+    """
+    under_way: collections.deque[tuple[Item, concurrent.futures.Future[Made]]] = collections.deque()
+    for item in items:
+        under_way.append((item, pool.submit(fn, item)))
+        if len(under_way) == ahead:
+            yield under_way.popleft()
+    yield from under_way
+
+
+def _result_of(future: concurrent.futures.Future[Made], item: object, number: int) -> Made:
+    try:
+        return future.result()
+    except concurrent.futures.BrokenExecutor as error:
+        raise DataError(
+            f"parallel_map: a worker process died at item {number} or near it, got {error}"
+        ) from error
+    except Exception as error:
+        raise DataError(
+            f"parallel_map: item {number}, {show(item)}: raised {type(error).__name__}: {error}"
+        ) from error
 
 
 def _make_bar(progress: bool | str, total: int | None) -> Any:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hotloop.data.padding import ROLES, Padding, pad_batch
+from hotloop.data.parallel import submit_ahead
 from hotloop.data.streams import Stream, gather_streams, stream_of
 from hotloop.data.strides import series_of
 
@@ -200,11 +201,8 @@ class Split:
             yield from (part.arrays() for part in parts)
             return
         with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-            under_way: list[concurrent.futures.Future[dict[str, Any]]] = []
-            for i in range(len(parts)):
-                while len(under_way) <= workers and i + len(under_way) < len(parts):
-                    under_way.append(pool.submit(parts[i + len(under_way)].arrays))
-                yield under_way.pop(0).result()
+            for _, future in submit_ahead(pool, Split.arrays, parts, workers + 1):
+                yield future.result()
 
     def sequences(self, name: str) -> list[npt.NDArray[Any]] | None:
         """The sequences of a field, each with its own length; None: samples have no lengths.

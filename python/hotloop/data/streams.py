@@ -67,7 +67,12 @@ class Stream:
 
     def __getitem__(self, rows: Any) -> Array:
         """Rows by number, slice, mask or integers, as they are without augmentation."""
-        index = np.arange(len(self))[rows]
+        if isinstance(rows, slice):
+            rows = np.arange(*rows.indices(len(self)))
+        index = np.asarray(rows)
+        if index.dtype == np.bool_:
+            index = np.flatnonzero(index)
+        index = np.where(index < 0, index + len(self), index)
         flat = np.atleast_1d(index).astype(np.int64, copy=False)
         parts = [
             self.source.read(flat[begin : begin + _BLOCK])[self.number]
