@@ -2,11 +2,11 @@
 
     python -m benchmarks.loading [--rounds 5] [--seconds 1] [--workers 0 1 2] [--only TEXT ...]
 
-A case is data and what is done to it, written once for both libraries: shuffled rows of an array,
-windows of a series, JPEG files that are decoded, augmented and normalised, a data frame from its
-construction to the first batch. Nothing is trained. PyTorch's side is a Dataset and a DataLoader as
-a good engineer writes them, with Pillow and NumPy for images, once for each number of workers; its
-column is the best of these in each round. "by hand" is index_select on a tensor.
+A case is data and what is done to it, written once for both libraries: windows of a series, and
+JPEG files that are decoded, augmented and normalised. Nothing is trained. PyTorch's side is a
+Dataset and a DataLoader as a good engineer writes them, with Pillow and NumPy for images, once for
+each number of workers; its column is the best of these in each round. Rows of an array are a
+workload of ``make bench`` ("feeding"), frames of a table those of ``benchmarks.tables``.
 
 Images are those of $HOTLOOP_DATA; the larger ones are made of them. Sides take a slice in turn.
 --only: cases whose name contains a text.
@@ -35,7 +35,7 @@ from benchmarks.report import (
 
 __all__ = ["CASES", "Case", "find_case"]
 
-COLUMNS = {"loader": "DataLoader", "hand": "by hand"}
+COLUMNS = {"loader": "DataLoader"}
 _FILES = 10_000  # JPEGs of 32 pixels
 _LARGE = 400  # of 500
 
@@ -48,23 +48,21 @@ class Case:
     ----------
     name : str
     batch : int
-    aims : dict of str to float
-        The least ratios, by column.
+    aim : float
+        The least ratio.
     needs_images : bool
     """
 
     name: str
     batch: int
-    aims: dict[str, float]
+    aim: float
     needs_images: bool = False
 
 
 CASES = (
-    Case("rows 100,000 x 64", 512, {"loader": 40, "hand": 1}),
-    Case("windows 20 x 29", 256, {"loader": 20}),
-    Case("CIFAR JPEGs", 128, {"loader": 10}, True),
-    Case("JPEGs of 500 pixels", 32, {"loader": 2.5}, True),
-    Case("frame 1,000,000 x 40", 512, {"loader": 5}),
+    Case("windows 20 x 29", 256, 20),
+    Case("CIFAR JPEGs", 128, 10, True),
+    Case("JPEGs of 500 pixels", 32, 2.5, True),
 )
 
 
@@ -101,7 +99,6 @@ def sides_of(workers: Sequence[int], folder: str) -> Iterator[Side]:
     yield Side("hotloop", (worker, "hotloop"), environment)
     for n in workers:
         yield Side(f"loader {n}", (worker, "loader", "--workers", str(n)), environment)
-    yield Side("hand", (worker, "hand"), environment)
 
 
 def best_of(slices: dict[str, list[Slice]]) -> list[float]:
@@ -119,12 +116,10 @@ def measure(options: argparse.Namespace, folder: str) -> list[Row]:
         case = find_case(name)
         ours = [one.rate for one in slices["hotloop"]]
         ratios = {"loader": ratio_of(ours, best_of(slices))}
-        if "hand" in case.aims:
-            ratios["hand"] = ratio_of(ours, [one.rate for one in slices["hand"]])
         raw = {side: [dataclasses.asdict(one) for one in each] for side, each in slices.items()}
         cores = max(slices["hotloop"], key=lambda one: one.rate).cores
         note = f"{max(ours):,.0f} a second, {max(ours) / max(cores, 0.1):,.0f} a core"
-        rows.append(Row(name, ratios, case.aims, note, raw))
+        rows.append(Row(name, ratios, {"loader": case.aim}, note, raw))
     return rows
 
 

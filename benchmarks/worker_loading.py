@@ -1,6 +1,6 @@
 """A side of ``python -m benchmarks.loading``: batches of one of its cases, by one library.
 
-    python -m benchmarks.worker_loading hotloop|loader|hand [--workers N]
+    python -m benchmarks.worker_loading hotloop|loader [--workers N]
 
 The images are in $HOTLOOP_BENCH_IMAGES, which the parent has made.
 """
@@ -25,33 +25,10 @@ _SLICE_SECONDS = 0.05
 
 
 @functools.cache
-def rows_of_numbers() -> tuple[Any, Any]:
-    """100,000 rows of 64 numbers, and their classes."""
-    rng = np.random.default_rng(0)
-    return rng.standard_normal((100_000, 64), np.float32), rng.integers(0, 10, 100_000)
-
-
-@functools.cache
 def series() -> tuple[Any, Any]:
     """17,420 rows of 29 numbers, as ETTh1 with W2's features, and the class of each."""
     rng = np.random.default_rng(0)
     return rng.standard_normal((17_420, 29), np.float32), rng.integers(0, 3, 17_420)
-
-
-@functools.cache
-def frame() -> Any:
-    """A million rows: 36 numbers, a tenth of one missing, and four columns of texts."""
-    import pandas as pd
-
-    rng = np.random.default_rng(0)
-    made = pd.DataFrame({f"n{i}": rng.standard_normal(1_000_000) for i in range(35)})
-    made["holes"] = np.where(rng.random(1_000_000) < 0.1, np.nan, 1.0)
-    for i in range(4):
-        made[f"c{i}"] = pd.Categorical.from_codes(
-            rng.integers(0, 8, 1_000_000), [f"kind {k}" for k in range(8)]
-        )
-    made["target"] = rng.integers(0, 2, 1_000_000)
-    return made
 
 
 def images(kind: str) -> Path:
@@ -68,18 +45,7 @@ def make_hotloop(name: str) -> Callable[[], int]:
     from hotloop.tools.loading import BatchMaker
 
     batch = find_case(name).batch
-    if name.startswith("frame"):
-        table = frame()
-
-        def first() -> int:
-            data = hl.DataModule.from_pandas(table, "target", batch_size=batch)
-            next(data.train_batches())
-            return 1
-
-        return first
-    if name.startswith("rows"):
-        data = hl.DataModule.from_arrays(*rows_of_numbers(), batch_size=batch)
-    elif name.startswith("windows"):
+    if name.startswith("windows"):
         X, y = series()
         data = hl.DataModule.from_windows(X, 20, target=y, batch_size=batch, normalize=None)
     elif name.startswith("CIFAR"):
@@ -169,12 +135,8 @@ def make_loader(name: str, workers: int) -> Callable[[], int]:
     import torch
 
     case = find_case(name)
-    if name.startswith("frame"):
-        return functools.partial(_first_batch, case.batch, workers)
     dataset: Any
-    if name.startswith("rows"):
-        dataset = torch.utils.data.TensorDataset(*map(torch.from_numpy, rows_of_numbers()))
-    elif name.startswith("windows"):
+    if name.startswith("windows"):
         dataset = Windows()
     elif name.startswith("CIFAR"):
         dataset = Images(images("small"), 32)
@@ -197,51 +159,10 @@ def make_loader(name: str, workers: int) -> Callable[[], int]:
     return lambda: len(next(batches)[1])
 
 
-def _first_batch(batch: int, workers: int) -> int:
-    """From a frame to the first batch: holes filled, categories as codes, one matrix of floats."""
-    import torch
-
-    table = frame()
-    features = table.drop(columns="target")
-    numbers = features.select_dtypes("number")
-    numbers = numbers.fillna(numbers.median())
-    codes = features.select_dtypes("category").apply(lambda column: column.cat.codes)
-    one_hot = [np.eye(8, dtype=np.float32)[codes[name].to_numpy()] for name in codes]
-    X = np.concatenate([numbers.to_numpy(np.float32), *one_hot], axis=1)
-    dataset = torch.utils.data.TensorDataset(
-        torch.from_numpy(X), torch.from_numpy(table["target"].to_numpy())
-    )
-    loader = torch.utils.data.DataLoader(dataset, batch, shuffle=True, num_workers=workers)
-    next(iter(loader))
-    return 1
-
-
-def make_hand(name: str) -> Callable[[], int]:
-    """Shuffled rows of a tensor by index_select."""
-    import torch
-
-    batch = find_case(name).batch
-    if not name.startswith("rows"):
-        return lambda: 1  # has no column
-    X, y = map(torch.from_numpy, rows_of_numbers())
-
-    def forever() -> Iterator[int]:
-        while True:
-            order = torch.randperm(len(X))
-            for begin in range(0, len(X) - batch + 1, batch):
-                rows = order[begin : begin + batch]
-                torch.index_select(X, 0, rows)
-                torch.index_select(y, 0, rows)
-                yield batch
-
-    batches = forever()
-    return lambda: next(batches)
-
-
 def main() -> None:
     """Serves slices of cases."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("home", choices=["hotloop", "loader", "hand"])
+    parser.add_argument("home", choices=["hotloop", "loader"])
     parser.add_argument("--workers", type=int, default=0)
     options = parser.parse_args()
     if options.home == "hotloop":
@@ -251,9 +172,8 @@ def main() -> None:
         return
     import torch
 
-    make = make_hand if options.home == "hand" else None
     loader = functools.partial(make_loader, workers=options.workers)
-    serve_cases(make or loader, version=torch.__version__)
+    serve_cases(loader, version=torch.__version__)
 
 
 if __name__ == "__main__":
