@@ -9,6 +9,7 @@ import hotloop as hl
 import numpy as np
 import pytest
 from hotloop import DataModule, nn
+from hotloop.data.images import describe_decoder
 from hotloop.errors import ConfigError, DataError, DataWarning
 from needs import take_library
 from train.recipes import quiet
@@ -331,6 +332,17 @@ def test_wrong_folders(root: Path, tmp_path: Path) -> None:
         DataModule.from_image_folder(root / "cow")
     with pytest.raises(DataError, match="root: must have a folder for each class"):
         DataModule.from_image_folder(tmp_path)
+
+
+def test_the_header_says_what_decodes_and_what_is_kept(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = DataModule.from_image_folder(root, 32, batch_size=16, cache="ram", num_workers=2)
+    hl.train(net(), data, max_epochs=1, precision="fp32")
+    header = capsys.readouterr().err
+    assert f"images by {describe_decoder()} |" in header
+    assert "cache decoded images, about 0 MiB of 2,048 MiB |" in header
+    assert "60 rows, made by 2 threads" in header
 
 
 # ---- pictures

@@ -239,31 +239,15 @@ class ImageData(SeriesData):
             for name, folder in (("val", val), ("test", test))
             if isinstance(folder, (str, os.PathLike))
         }
-        self = cls.__new__(cls)
-        self._set_options(
-            batch_size, num_workers, pin_memory, shuffle, drop_last, seed, allow_nonfinite=False
-        )
-        self._set_loading(prefetch_factor, persistent_workers)
-        self._read_images(
-            files,
-            own,
-            {"val": val, "test": test},
-            size=size,
-            channels=channels,
-            augment=augment,
-            normalize=normalize,
-            fit=fit,
-            interpolation=interpolation,
-            cache=cache,
-            cache_limit=cache_limit,
-            on_bad_sample=on_bad_sample,
-            max_bad_share=max_bad_share,
-            split=split,
-            stratify=stratify,
-            groups=groups,
-        )
-        self._set_sampling(sampler, weights, samples_per_epoch)
-        return self
+        return cls._of_files(
+            files, own, {"val": val, "test": test}, classes=None, size=size, channels=channels,
+            augment=augment, normalize=normalize, fit=fit, interpolation=interpolation, cache=cache,
+            cache_limit=cache_limit, on_bad_sample=on_bad_sample, max_bad_share=max_bad_share,
+            split=split, stratify=stratify, groups=groups, sampler=sampler, weights=weights,
+            samples_per_epoch=samples_per_epoch, batch_size=batch_size, num_workers=num_workers,
+            pin_memory=pin_memory, shuffle=shuffle, drop_last=drop_last, seed=seed,
+            prefetch_factor=prefetch_factor, persistent_workers=persistent_workers,
+        )  # fmt: skip
 
     @classmethod
     def from_image_table(
@@ -363,39 +347,24 @@ class ImageData(SeriesData):
             if groups not in (column_names(table) or ()):
                 raise ConfigError(f"groups: must name a column, got {groups!r}")
             groups = np.asarray(table[groups])
-        self = cls.__new__(cls)
-        self._set_options(
-            batch_size, num_workers, pin_memory, shuffle, drop_last, seed, allow_nonfinite=False
-        )
-        self._set_loading(prefetch_factor, persistent_workers)
-        self._read_images(
-            files,
-            own,
-            {"val": val, "test": test},
-            size=size,
-            channels=channels,
-            augment=augment,
-            normalize=normalize,
-            fit=fit,
-            interpolation=interpolation,
-            cache=cache,
-            cache_limit=cache_limit,
-            on_bad_sample=on_bad_sample,
-            max_bad_share=max_bad_share,
-            split=split,
-            stratify=stratify,
-            groups=groups,
-        )
-        self._set_sampling(sampler, weights, samples_per_epoch)
-        self._name_classes(classes)
-        return self
+        return cls._of_files(
+            files, own, {"val": val, "test": test}, classes=classes, size=size, channels=channels,
+            augment=augment, normalize=normalize, fit=fit, interpolation=interpolation, cache=cache,
+            cache_limit=cache_limit, on_bad_sample=on_bad_sample, max_bad_share=max_bad_share,
+            split=split, stratify=stratify, groups=groups, sampler=sampler, weights=weights,
+            samples_per_epoch=samples_per_epoch, batch_size=batch_size, num_workers=num_workers,
+            pin_memory=pin_memory, shuffle=shuffle, drop_last=drop_last, seed=seed,
+            prefetch_factor=prefetch_factor, persistent_workers=persistent_workers,
+        )  # fmt: skip
 
-    def _read_images(
-        self,
+    @classmethod
+    def _of_files(
+        cls,
         files: ImageFiles,
         own: Mapping[str, ImageFiles],
         shares: Mapping[str, Any],
         *,
+        classes: Any,
         size: Any,
         channels: Any,
         augment: Any,
@@ -409,15 +378,32 @@ class ImageData(SeriesData):
         split: Any,
         stratify: Any,
         groups: Any,
-    ) -> None:
+        sampler: Any,
+        weights: Any,
+        samples_per_epoch: Any,
+        batch_size: Any,
+        num_workers: Any,
+        pin_memory: Any,
+        shuffle: Any,
+        drop_last: Any,
+        seed: Any,
+        prefetch_factor: Any,
+        persistent_workers: Any,
+    ) -> Self:
         """What both constructors do with the files that they found."""
+        self = cls.__new__(cls)
+        self._set_options(
+            batch_size, num_workers, pin_memory, shuffle, drop_last, seed, allow_nonfinite=False
+        )
+        self._set_loading(prefetch_factor, persistent_workers)
         packed = pack_augment(augment, size, seed=self._seed, fit=fit, interpolation=interpolation)
         n_channels = _CHANNELS[choice(*_CHANNELS)("channels", channels)]
         limit = byte_size("cache_limit", cache_limit)
-        caching, self._cache_note = "nothing", ""
+        caching, facts = "nothing", [("images", f"by {describe_decoder()}")]
         if cache is not None:
             choice("ram")("cache", cache)
-            caching, self._cache_note = choose_caching(files.paths, n_channels, limit)
+            caching, what = choose_caching(files.paths, n_channels, limit)
+            facts.append(("cache", what))
         making = _Making(
             packed,
             n_channels,
@@ -437,7 +423,7 @@ class ImageData(SeriesData):
             elif rows[name] is not None:
                 parts[name] = table, rows[name]
         self._auto_workers = min(int(_core.cpu_info()["threads"]), _MOST_THREADS)
-        self._decoder = describe_decoder()
+        self.facts = tuple(facts)
         for name, (of, _) in parts.items():
             stream = stream_of(of.fields[0].array)
             if stream is not None and (name == "train" or name in own):
@@ -446,6 +432,9 @@ class ImageData(SeriesData):
         self._set_splits(parts, False, False)
         self._is_fitted = fixed is None
         self._fixed = self._fit_levels() if fixed is None else fixed
+        self._set_sampling(sampler, weights, samples_per_epoch)
+        self._name_classes(classes)
+        return self
 
     def _with_rows(self, rows: Mapping[str, Rows]) -> Self:
         made = super()._with_rows(rows)

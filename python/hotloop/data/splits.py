@@ -69,6 +69,7 @@ class DataSplits:
     _prefetch = 2  # batches of streamed samples that are ready before they are needed
     _fixed: list[Any] | None = None  # transforms that are not fitted
     _encoding: Encoding | None = None
+    facts: tuple[tuple[str, str], ...] = ()  # of how samples are made, for the header of a run
     augment_steps: tuple[SeriesStep, ...] = ()  # what the training step does to its series
 
     def with_classes(self, classes: Sequence[Any] | Mapping[str, Any]) -> Self:

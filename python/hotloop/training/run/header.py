@@ -68,6 +68,7 @@ def describe_run(planner: Planner, log: str) -> str:
     facts += [
         ("model", f"{format_count(runtime.n_trainable)} parameters {again}".strip()),
         ("data", f"{rows} {_name_rows(train)}{home}, batch {data.batch_size}{parts}"),
+        *data.facts,
         *([("images", "bytes as float32, 0 to 255")] if _has_images_of_bytes(data, train) else []),
         ("loss", _describe_loss(planner.steps)),
         *([("metrics", functions)] if functions else []),
