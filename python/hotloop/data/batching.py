@@ -193,7 +193,7 @@ def gather_batches(
             assert rows is not None  # the feed has the group's batches
             made = gather_streams([f.array for f in fields], rows, epoch, is_training)
             values = {
-                f.name: made[i].astype(f.dtype, copy=False)
+                f.name: made[i].astype(f.gathered_dtype, copy=False)
                 if i in made
                 else _core.gather_rows(f.source[0], rows, f.gathered_dtype, f.source[1])
                 for i, f in enumerate(fields)

@@ -82,6 +82,8 @@ def place(field: Field, row: int, index: tuple[int, ...]) -> str:
     """Where a value is: ``row 17, column 3``, ``row 2 of sequence 5, column 3``."""
     if field.padding is not None:
         sequences = field.padding.sequences
+        if sequences is None:
+            return f"sample {row}"
         number = sequences.number_of(row)
         where = f"sequence {number}"
         if field.padding.role == "rows":

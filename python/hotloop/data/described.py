@@ -12,7 +12,7 @@ from hotloop.data.targets import describe_classes, name_of_target
 if TYPE_CHECKING:
     from hotloop.data.splits import DataSplits
 
-__all__ = ["describe_all", "describe_line"]
+__all__ = ["describe_all", "describe_line", "name_shape"]
 
 _SPLITS = ("train", "val", "test")
 _MAX_SHOWN = 3  # inputs that the line lists
@@ -24,18 +24,25 @@ def _splits_of(data: DataSplits) -> dict[str, Split]:
 
 
 def _describe_buckets(split: Split) -> str:
-    """The buckets of training's sequences, each with how many it has, and how much is padding."""
-    parts = split.buckets[::-1]
-    lengths = [part.fields[0].shape[0] for part in parts]
-    shown = ", ".join(f"{length}: {part.n:,}" for length, part in zip(lengths, parts))
-    share = 1.0 - _rows_of(split) / sum(n * part.n for n, part in zip(lengths, parts))
+    """The buckets of training's samples, each with how many it has; of sequences in memory how much
+    is padding.
+    """
+    parts = split.parts[::-1]
+    shown = ", ".join(f"{name_shape(part)}: {part.n:,}" for part in parts)
+    padding = split.fields[0].padding
+    if padding is None or padding.sequences is None:
+        return f"buckets     {shown} samples"
+    rows = int(padding.sequences.left[split.rows].sum())
+    share = 1.0 - rows / sum(part.fields[0].shape[0] * part.n for part in parts)
     return f"buckets     {shown} sequences; {share:.0%} of the rows are padding"
 
 
-def _rows_of(split: Split) -> int:
-    padding = split.fields[0].padding
-    assert padding is not None  # of sequences
-    return int(padding.sequences.left[split.rows].sum())
+def name_shape(part: Split) -> str:
+    """The shape that tells a bucket from others: the length of sequences, "192 x 256" of images."""
+    field = part.fields[0]
+    if field.padding is not None:
+        return str(field.shape[0])
+    return " x ".join(map(str, field.shape[1:]))
 
 
 def _describe_field(field: Field) -> str:

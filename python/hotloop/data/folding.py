@@ -27,7 +27,6 @@ from hotloop.data.partition import (
 )
 from hotloop.data.sampling import Sampling, draw_rows, read_sampling
 from hotloop.data.sequences import split_sequences
-from hotloop.data.split import Split
 from hotloop.data.splits import DataSplits
 from hotloop.errors import ConfigError, DataError
 
@@ -79,7 +78,7 @@ class FoldedSplits(DataSplits):
         padding = split.fields[0].padding
         if split.rows is None:
             return np.arange(split.n)
-        if padding is None:
+        if padding is None or padding.sequences is None:
             return split.rows.copy()
         return np.searchsorted(padding.sequences.starts, split.rows).astype(np.int64)
 
@@ -270,13 +269,13 @@ class FoldedSplits(DataSplits):
 
     def _with_rows(self, rows: Mapping[str, Rows]) -> Self:
         """The same data with other rows in some splits."""
-        fields = self._splits["train"].fields
+        like = self._splits["train"]
         splits = dict(self._splits)
         for name, numbers in rows.items():
             if self._buckets is None:
-                splits[name] = Split(fields, np.ascontiguousarray(numbers), len(numbers))
+                splits[name] = like.take(numbers)
             else:
-                splits[name] = split_sequences(fields, numbers, self._buckets)
+                splits[name] = split_sequences(like.fields, numbers, self._buckets)
         made = copy.copy(self)
         made._splits = {name: splits[name] for name in ("train", "val", "test") if name in splits}
         made._targets = dict(self._targets)

@@ -9,6 +9,7 @@ of the two decodes a file depends on its bytes alone.
 from __future__ import annotations
 
 import io
+import math
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -21,6 +22,7 @@ from hotloop.errors import ConfigError, DataError
 __all__ = [
     "choose_caching",
     "describe_decoder",
+    "find_image_size",
     "image_source",
     "read_by_pillow",
 ]
@@ -229,7 +231,7 @@ def choose_caching(paths: Sequence[str], channels: int, max_bytes: int) -> tuple
         except OSError as error:
             raise DataError(f"image {path}: must be readable, got '{error.strerror}'") from error
     step = max(1, len(paths) // _SAMPLED)
-    pixels = [_count_pixels(path) for path in paths[::step]]
+    pixels = [math.prod(find_image_size(path)) for path in paths[::step]]
     decoded = int(np.mean(pixels) * len(paths)) * channels
     room = f"of {max_bytes / 2**20:,.0f} MiB"
     if decoded <= max_bytes:
@@ -239,8 +241,10 @@ def choose_caching(paths: Sequence[str], channels: int, max_bytes: int) -> tuple
     return "files", f"the first {max_bytes / stored:.0%} of the files that are read"
 
 
-def _count_pixels(path: str) -> int:
-    """Of an image, by its header; 0 for one that is bad, which shows later."""
+def find_image_size(path: str) -> tuple[int, int]:
+    """Height and width of an image, upright, by its header; 0 for one that is bad, which shows when
+    it is decoded.
+    """
     from hotloop import _core
 
     try:
@@ -250,6 +254,8 @@ def _count_pixels(path: str) -> int:
 
             with Image.open(path, formats=_list_formats()) as image:
                 height, width = image.height, image.width
-    except (DataError, ImportError, OSError, ValueError):
-        return 0
-    return height * width
+                if image.getexif().get(_ORIENTATION, 1) >= 5:
+                    height, width = width, height
+    except Exception:  # Pillow's plugins raise whatever a hostile file makes them
+        return 0, 0
+    return height, width

@@ -25,10 +25,10 @@ from hotloop.data.episodes import EpisodeData
 from hotloop.data.folds import RowOrigin
 from hotloop.data.mapped import FileData
 from hotloop.data.options import read_standardize, refuse_options
+from hotloop.data.padded import plan_padding
 from hotloop.data.partition import divide_rows, rows_apart
 from hotloop.data.pictures import ImageData
 from hotloop.data.samples import SampleOptions, Samples
-from hotloop.data.split import Split
 from hotloop.data.splits import SPLITS
 from hotloop.data.table_data import TableData
 from hotloop.data.tables import Table, read_table, unpack_dataset
@@ -71,7 +71,9 @@ class DataModule(ImageData, FileData, TableData, EpisodeData):
         Those of validation and test rows do not count.
     samples_per_epoch : int, optional
         Samples that are drawn in an epoch. Without it as many as there are training rows.
-    collate_fn, target, batch_sampler, on_bad_sample, max_bad_share, worker_type
+    collate_fn, target, batch_sampler, on_bad_sample, max_bad_share, worker_type, buckets
+        Of datasets that make samples, as for :meth:`from_datasets`.
+    lengths_as, pad_value
         Of datasets that make samples, as for :meth:`from_datasets`.
     shuffle : bool
         Whether training sees the rows in a new order every epoch.
@@ -136,6 +138,9 @@ class DataModule(ImageData, FileData, TableData, EpisodeData):
         on_bad_sample: str = "raise",
         max_bad_share: float = 0.001,
         worker_type: str = "thread",
+        buckets: str | int | Sequence[int] | None = None,
+        lengths_as: str = "lengths",
+        pad_value: float = 0.0,
         **unknown: Any,
     ) -> None:
         refuse_options(unknown, type(self).__init__)
@@ -175,15 +180,28 @@ class DataModule(ImageData, FileData, TableData, EpisodeData):
         self._set_loading(prefetch_factor, persistent_workers)
         parts: dict[str, tuple[Table, Rows | None]] = {}
         like: tuple[Table, Samples | None] | None = None
+        pad = None
+        if buckets is not None:
+            if wanted:
+                raise ConfigError(
+                    "standardize: padding would count as rows, got buckets too; standardise in the "
+                    "dataset"
+                )
+            datasets = {name: loaded.dataset for name, loaded in given.items()}
+            pad = plan_padding(datasets, makes, buckets, lengths_as, pad_value, self._batch_size)
         for name, loaded in given.items():
             own = (
                 makes
                 if name == "train"
                 else makes._replace(collate=loaded.options.get("collate_fn", makes.collate))
             )
-            table, rows, samples = read_dataset(
-                loaded.dataset, f"{name}_dataset", own, like=like, standardize=wanted
-            )
+            samples: Samples | None
+            if pad is not None:
+                table, rows, samples = pad.read(name, loaded.dataset, own, like)
+            else:
+                table, rows, samples = read_dataset(
+                    loaded.dataset, f"{name}_dataset", own, like=like, standardize=wanted
+                )
             like = like or (table, samples)
             if samples is not None:
                 self._bad_samples[name] = samples.bad
@@ -305,6 +323,14 @@ class DataModule(ImageData, FileData, TableData, EpisodeData):
                 its index; weight 0; or the next good one in its place.
             max_bad_share : float
                 Share of the samples that may be bad; ``bad_samples`` says which were.
+            buckets : "auto", int or list of int
+                Samples whose x has several lengths, ``(rows, ...)``, are padded to that of their
+                bucket, as for :meth:`from_sequences`. One length pads everything to it; several, or
+                "auto", make each sample once beforehand, with progress, to see how long it is.
+            lengths_as, pad_value
+                With buckets: forward's second argument, ``forward(x, lengths)``, and what stands in
+                padding, as for :meth:`from_sequences`. A y of integers, one for each row of x, has
+                classes of rows, of which those in padding count nothing.
             worker_type : {"thread", "process"}
                 "process" is for datasets whose Python code is slow and keeps other threads waiting:
                 each of the ``num_workers`` threads has a process with a copy of the dataset, which
@@ -365,7 +391,7 @@ class DataModule(ImageData, FileData, TableData, EpisodeData):
         for name in SPLITS:
             of = rows.get(name)
             if of is not None:
-                self._splits[name] = Split(whole_split.fields, of, len(of))
+                self._splits[name] = whole_split.take(of)
         if self._origin is not None:
             pool = rows_apart(whole_split.n, rows["test"], 0)
             self._origin = RowOrigin(whole_split.n, pool, how=split)

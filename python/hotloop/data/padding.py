@@ -81,8 +81,9 @@ class Padding:
 
     Attributes
     ----------
-    sequences : Sequences
-        In whose order the rows of the field's array stand.
+    sequences : Sequences or None
+        In whose order the rows of the field's array stand; None: samples are made when a batch
+        needs them, and padded then.
     length : int
         Rows of a sequence in a batch.
     role : str
@@ -93,7 +94,7 @@ class Padding:
         With the role "rows": what stands in padding.
     """
 
-    sequences: Sequences
+    sequences: Sequences | None
     length: int
     role: str
     fill: float = 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
@@ -13,6 +14,7 @@ from hotloop import _core
 from hotloop.base.rules import byte_size, choice, number, reject, show
 from hotloop.data.arrays import column_names
 from hotloop.data.augment import pack_augment
+from hotloop.data.image_buckets import find_ratios, nearest_shape, read_shapes
 from hotloop.data.image_files import ImageFiles, read_image_folder, read_image_table
 from hotloop.data.images import choose_caching, describe_decoder, image_source
 from hotloop.data.options import refuse_options
@@ -38,7 +40,7 @@ _WHITE = 255.0
 class _Making(NamedTuple):
     """How files become images of a batch."""
 
-    augment: tuple[Any, ...]
+    augments: tuple[tuple[Any, ...], ...]
     channels: int
     caching: str
     cache_bytes: int
@@ -47,6 +49,27 @@ class _Making(NamedTuple):
 
     def table(self, files: ImageFiles, prefix: str, like: Table | None) -> Table:
         """Fields of these files: images that are made in batches, and their labels."""
+        if len(self.augments) == 1:
+            return self.of_shape(files, prefix, like, self.augments[0], 1.0)
+        n = len(files.paths)
+        of_row = nearest_shape([augment[:2] for augment in self.augments], find_ratios(files.paths))
+        shares = np.bincount(of_row, minlength=len(self.augments)) / n
+        tables = [
+            self.of_shape(files, prefix, like, augment, share)
+            for augment, share in zip(self.augments, shares, strict=True)
+        ]
+        buckets = tuple(table.fields for table in tables)
+        return dataclasses.replace(tables[0], buckets=buckets, bucket_of=of_row)
+
+    def of_shape(
+        self,
+        files: ImageFiles,
+        prefix: str,
+        like: Table | None,
+        augment: tuple[Any, ...],
+        share: float,
+    ) -> Table:
+        """The same in one shape, which a share of the files has."""
         n = len(files.paths)
         targets: dict[str, Targets] = {}
         companions: list[Array] = []
@@ -59,15 +82,15 @@ class _Making(NamedTuple):
                 companions = [np.ascontiguousarray(target.array) for target in targets.values()]
         source = image_source(
             files.paths,
-            self.augment,
+            augment,
             channels=self.channels,
             companions=companions,
             caching=self.caching,
-            cache_bytes=self.cache_bytes,
+            cache_bytes=int(self.cache_bytes * share),
             on_bad=self.on_bad,
-            bad_max=0 if self.on_bad == "raise" else max(1, int(n * self.cap)),
+            bad_max=0 if self.on_bad == "raise" else max(1, int(n * share * self.cap)),
         )
-        height, width = self.augment[:2]
+        height, width = augment[:2]
         types: list[tuple[str, tuple[int, ...]]] = [("uint8", (self.channels, height, width))]
         if self.on_bad == "skip":
             types.append(("float32", ()))
@@ -87,24 +110,26 @@ class BadImages:
 
     Parameters
     ----------
-    source : _core.Source
+    sources : sequence of _core.Source
+        Of all shapes of images.
     paths : sequence of str
     """
 
-    def __init__(self, source: _core.Source, paths: Sequence[str]) -> None:
-        self._source, self._paths = source, paths
+    def __init__(self, sources: Sequence[_core.Source], paths: Sequence[str]) -> None:
+        self._sources, self._paths = sources, paths
 
     @property
     def found(self) -> dict[int, str]:
         """Why, by row."""
-        report = _core.image_report(self._source)
-        first = report["first_bad"]
-        return {
-            int(row): first
-            if self._paths[row] in first
-            else f"image {self._paths[row]}: cannot be decoded; verify() says why"
-            for row in report["bad_rows"]
-        }
+        found: dict[int, str] = {}
+        for source in self._sources:
+            report = _core.image_report(source)
+            first = report["first_bad"]
+            for row in report["bad_rows"]:
+                path = self._paths[row]
+                why = f"image {path}: cannot be decoded; verify() says why"
+                found[int(row)] = first if path in first else why
+        return found
 
 
 class ImageData(SeriesData):
@@ -116,7 +141,7 @@ class ImageData(SeriesData):
     def from_image_folder(
         cls,
         root: str | os.PathLike[str],
-        size: int | Sequence[int] = 224,
+        size: int | Sequence[Any] = 224,
         *,
         val: Any = None,
         test: Any = None,
@@ -125,6 +150,7 @@ class ImageData(SeriesData):
         normalize: Any = "imagenet",
         fit: str = "crop",
         interpolation: str | None = None,
+        buckets: str | None = None,
         cache: str | None = None,
         cache_limit: int | str = "2GiB",
         follow_symlinks: bool = False,
@@ -157,8 +183,14 @@ class ImageData(SeriesData):
         root : path
             ``root/cat/1.jpg``: folders are classes, in sorted order; files of a class may lie in
             folders of their own.
-        size : int or (int, int)
-            Side of a square, or height and width of the batch's images, in pixels.
+        size : int, (int, int) or list of (int, int)
+            Side of a square, or height and width of the batch's images, in pixels. Several shapes
+            are buckets: an image goes to the one whose ratio of sides is nearest to its own, each
+            batch has images of one, and there is a plan for each; the model must take all of them,
+            as convolutions with global pooling do.
+        buckets : "auto" or None
+            "auto": shapes with ``size`` as shorter side, up to 8, that a batch of training images
+            each is nearest to, by their headers.
         val, test : float, int, path or rows, optional
             A fraction or number of the images, a folder of its own with the same classes, or row
             numbers, in the order of classes and paths.
@@ -240,7 +272,8 @@ class ImageData(SeriesData):
             if isinstance(folder, (str, os.PathLike))
         }
         return cls._of_files(
-            files, own, {"val": val, "test": test}, classes=None, size=size, channels=channels,
+            files, own, {"val": val, "test": test}, classes=None, size=size, buckets=buckets,
+            channels=channels,
             augment=augment, normalize=normalize, fit=fit, interpolation=interpolation, cache=cache,
             cache_limit=cache_limit, on_bad_sample=on_bad_sample, max_bad_share=max_bad_share,
             split=split, stratify=stratify, groups=groups, sampler=sampler, weights=weights,
@@ -255,7 +288,7 @@ class ImageData(SeriesData):
         table: Any,
         path: str,
         label: str | None = None,
-        size: int | Sequence[int] = 224,
+        size: int | Sequence[Any] = 224,
         *,
         root: str | os.PathLike[str] | None = None,
         val: Any = None,
@@ -267,6 +300,7 @@ class ImageData(SeriesData):
         normalize: Any = "imagenet",
         fit: str = "crop",
         interpolation: str | None = None,
+        buckets: str | None = None,
         cache: str | None = None,
         cache_limit: int | str = "2GiB",
         follow_symlinks: bool = False,
@@ -307,7 +341,9 @@ class ImageData(SeriesData):
             A column of a data frame, or one group for each row: as for :meth:`from_arrays`.
         classes : sequence, optional
             Names of the class ids of whole numbers; of texts their order.
-        channels, augment, normalize, fit, interpolation, cache, cache_limit, follow_symlinks
+        buckets, channels, augment, normalize, fit, interpolation
+            As for :meth:`from_image_folder`.
+        cache, cache_limit, follow_symlinks
             As for :meth:`from_image_folder`.
         on_bad_sample, max_bad_share, num_workers, prefetch_factor, persistent_workers
             As for :meth:`from_image_folder`.
@@ -348,7 +384,8 @@ class ImageData(SeriesData):
                 raise ConfigError(f"groups: must name a column, got {groups!r}")
             groups = np.asarray(table[groups])
         return cls._of_files(
-            files, own, {"val": val, "test": test}, classes=classes, size=size, channels=channels,
+            files, own, {"val": val, "test": test}, classes=classes, size=size, buckets=buckets,
+            channels=channels,
             augment=augment, normalize=normalize, fit=fit, interpolation=interpolation, cache=cache,
             cache_limit=cache_limit, on_bad_sample=on_bad_sample, max_bad_share=max_bad_share,
             split=split, stratify=stratify, groups=groups, sampler=sampler, weights=weights,
@@ -366,6 +403,7 @@ class ImageData(SeriesData):
         *,
         classes: Any,
         size: Any,
+        buckets: Any,
         channels: Any,
         augment: Any,
         normalize: Any,
@@ -396,7 +434,11 @@ class ImageData(SeriesData):
             batch_size, num_workers, pin_memory, shuffle, drop_last, seed, allow_nonfinite=False
         )
         self._set_loading(prefetch_factor, persistent_workers)
-        packed = pack_augment(augment, size, seed=self._seed, fit=fit, interpolation=interpolation)
+        ratios = None if buckets is None else find_ratios(files.paths)
+        packed = tuple(
+            pack_augment(augment, one, seed=self._seed, fit=fit, interpolation=interpolation)
+            for one in read_shapes(size, buckets, ratios, self._batch_size)
+        )
         n_channels = _CHANNELS[choice(*_CHANNELS)("channels", channels)]
         limit = byte_size("cache_limit", cache_limit)
         caching, facts = "nothing", [("images", f"by {describe_decoder()}")]
@@ -425,10 +467,11 @@ class ImageData(SeriesData):
         self._auto_workers = min(int(_core.cpu_info()["threads"]), _MOST_THREADS)
         self.facts = tuple(facts)
         for name, (of, _) in parts.items():
-            stream = stream_of(of.fields[0].array)
-            if stream is not None and (name == "train" or name in own):
+            if name == "train" or name in own:
                 paths = (files if name == "train" else own[name]).paths
-                self._bad_samples[name] = BadImages(stream.source, paths)
+                streams = [stream_of(fields[0].array) for fields in of.buckets or (of.fields,)]
+                sources = [stream.source for stream in streams if stream is not None]
+                self._bad_samples[name] = BadImages(sources, paths)
         self._set_splits(parts, False, False)
         self._is_fitted = fixed is None
         self._fixed = self._fit_levels() if fixed is None else fixed

@@ -8,6 +8,7 @@ several threads at once.
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -23,7 +24,14 @@ from hotloop.data.tables import Table
 from hotloop.data.targets import Targets
 from hotloop.errors import ConfigError, DataError
 
-__all__ = ["BadSamples", "SampleOptions", "Samples", "read_samples"]
+__all__ = [
+    "BadSamples",
+    "SampleOptions",
+    "Samples",
+    "leaves_of",
+    "read_samples",
+    "to_leaf",
+]
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
@@ -116,7 +124,7 @@ class BadSamples:
 # ---- the structure of a sample
 
 
-def _leaves_of(sample: Any, target: Any, label: str) -> dict[str, Any]:
+def leaves_of(sample: Any, target: Any, label: str) -> dict[str, Any]:
     """A sample's or a batch's parts by field name.
 
     Raises
@@ -189,7 +197,7 @@ def _named_leaves(head: str, part: Any, label: str) -> dict[str, Any]:
 # ---- arrays
 
 
-def _to_leaf(value: Any, what: str) -> Array:
+def to_leaf(value: Any, what: str) -> Array:
     """A part of a sample as an array of a dtype that batches have."""
     if value is None:
         raise DataError(f"{what}: must be numbers, got None")
@@ -262,6 +270,20 @@ class Samples:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ |= state | {"_lock": threading.Lock()}
 
+    def reshaped(self, dataset: Any, types: dict[str, tuple[str, tuple[int, ...]]]) -> Samples:
+        """Batches of the same samples in other shapes; bad ones are counted together.
+
+        Parameters
+        ----------
+        dataset : object
+            That gives them so.
+        types : dict
+            As the attribute.
+        """
+        made = copy.copy(self)
+        made._dataset, made.types = dataset, types
+        return made
+
     def note(self) -> dict[int, str]:
         """The bad samples that this copy has found, for the one that counts them."""
         return self.bad.found
@@ -318,6 +340,8 @@ class Samples:
         what = f"{self._label}[{index}]"
         try:
             sample = self._dataset[index]
+        except DataError as error:
+            raise DataError(f"{what}: {error}") from error
         except Exception as error:
             raise DataError(f"{what}: raised {type(error).__name__}: {error}") from error
         if sample is None:
@@ -327,11 +351,11 @@ class Samples:
     def _leaves(self, index: int, sample: Any) -> dict[str, Array]:
         what = f"{self._label}[{index}]"
         found = {}
-        for name, value in _leaves_of(sample, self._options.target, what).items():
+        for name, value in leaves_of(sample, self._options.target, what).items():
             own = f"{what}: {name}"
             if isinstance(value, str) and name.split(".")[0] == "y":
                 value = self._id_of(value, own)
-            found[name] = _to_leaf(value, own)
+            found[name] = to_leaf(value, own)
         return found
 
     def _id_of(self, name: str, what: str) -> int:
@@ -367,8 +391,8 @@ class Samples:
                 f"{list(indices)}: {error}"
             ) from error
         fields = {
-            name: _to_leaf(value, f"collate_fn: {name}")
-            for name, value in _leaves_of(made, self._options.target, "collate_fn").items()
+            name: to_leaf(value, f"collate_fn: {name}")
+            for name, value in leaves_of(made, self._options.target, "collate_fn").items()
         }
         for name, array in fields.items():
             if array.shape[:1] != (len(samples),):
@@ -390,8 +414,8 @@ class Samples:
                 raise DataError(
                     f"{self._label}[{index}]: {name} must have shape {shape} as "
                     f"{self._label}[0], got {array.shape}; give samples one shape, or a "
-                    "collate_fn that pads; DataModule.from_sequences takes sequences of several "
-                    "lengths"
+                    "collate_fn that pads; buckets='auto' pads samples of several lengths, and "
+                    "DataModule.from_sequences those in memory"
                 )
             parts.append(array)
         return np.stack(parts)

@@ -390,6 +390,7 @@ def split_sequences(
     padding = fields[0].padding
     assert padding is not None  # of sequences
     sequences = padding.sequences
+    assert sequences is not None  # in memory
     chosen = np.arange(len(sequences.lengths)) if numbers is None else numbers
     of_bucket = bucket_of(buckets, sequences.lengths[chosen])
     made = []

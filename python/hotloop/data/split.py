@@ -95,9 +95,10 @@ class Field:
             return self, rows
         is_used = np.zeros(len(series), np.bool_)
         begins = np.arange(len(self.array)) if rows is None else rows
+        sequences = None if self.padding is None else self.padding.sequences
         for i in range(window):
-            if self.padding is not None:  # windows end where their sequences do
-                begins = begins[self.padding.sequences.left[begins] > i]
+            if sequences is not None:  # windows end where their sequences do
+                begins = begins[sequences.left[begins] > i]
             is_used[begins + i] = True
         return dataclasses.replace(self, array=series, series=None), np.flatnonzero(is_used)
 
@@ -115,8 +116,11 @@ class Split:
     n : int
         Samples.
     buckets : tuple of Split
-        Of sequences of several lengths: those of each bucket, the longest first. The fields of the
-        whole have the longest's length.
+        Of samples of several shapes: those of each bucket, the largest first. The fields of the
+        whole have the largest's shape.
+    bucket_of : int64 array or None
+        Of samples that are made when a batch needs them, the bucket of each row of the fields;
+        then all buckets are there, with no rows or some. Sequences in memory have lengths.
     weights : float64 array (n,) or None
         Of training rows that are drawn with replacement: how likely each is.
     n_draws : int
@@ -129,11 +133,17 @@ class Split:
     buckets: tuple[Split, ...] = ()
     weights: npt.NDArray[np.float64] | None = None
     n_draws: int = 0
+    bucket_of: npt.NDArray[np.int64] | None = None
 
     @property
     def n_training(self) -> int:
         """Samples of a training epoch."""
         return self.n if self.weights is None else self.n_draws
+
+    @property
+    def has_shapes(self) -> bool:
+        """Whether samples have several shapes."""
+        return bool(self.buckets) or any(field.padding is not None for field in self.fields)
 
     @property
     def is_streamed(self) -> bool:
@@ -143,7 +153,25 @@ class Split:
     @property
     def parts(self) -> tuple[Split, ...]:
         """What batches are made of: the buckets, else all of it."""
-        return self.buckets or (self,)
+        return tuple(part for part in self.buckets if part.n) or (self,)
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Split:
+        """A split of the same fields with other rows.
+
+        Parameters
+        ----------
+        rows : int64 array (n,)
+            Ascending.
+        """
+        rows = np.ascontiguousarray(rows)
+        if self.bucket_of is None:
+            return Split(self.fields, rows, len(rows))
+        inside = [rows[self.bucket_of[rows] == i] for i in range(len(self.buckets))]
+        buckets = tuple(
+            Split(part.fields, own, len(own))
+            for part, own in zip(self.buckets, inside, strict=True)
+        )
+        return Split(self.fields, rows, len(rows), buckets, bucket_of=self.bucket_of)
 
     def middle(self, name: str) -> npt.NDArray[np.float64]:
         """A value of a field that lies among those of its rows: the median of some, evenly spread.
@@ -215,8 +243,37 @@ class Split:
         field = next(field for field in self.fields if field.name == name)
         if field.padding is None or field.padding.role != "rows":
             return None
+        if field.padding.sequences is None:
+            return self.apart()[name]
         series, left = field.source[0], field.padding.sequences.left
         return [series[row : row + left[row]] for row in self.rows]  # type: ignore[union-attr]
+
+    def apart(self) -> dict[str, list[npt.NDArray[Any]]]:
+        """Samples that are made in several shapes, by field: each in its own, without padding."""
+        found: dict[str, list[npt.NDArray[Any]]] = {field.name: [] for field in self.fields}
+        for part in self.parts:
+            rows = np.arange(part.n) if part.rows is None else part.rows
+            made = gather_streams([field.array for field in part.fields], rows, 0, False)
+            values = {
+                f.name: made[i] if i in made else f.array[rows] for i, f in enumerate(part.fields)
+            }
+            paddings = paddings_of(part.fields)
+            said = next((name for name, pad in paddings.items() if pad.role in ROLES), None)
+            for name, value in values.items():
+                ends = [None] * len(value)
+                if said is not None and paddings[name].role == "rows":
+                    ends = values[said].tolist()
+                found[name] += [
+                    row[:end] if end is not None else row for row, end in zip(value, ends)
+                ]
+        back = np.argsort(self.row_order, kind="stable")
+        return {name: [values[i] for i in back] for name, values in found.items()}
+
+    @property
+    def row_order(self) -> npt.NDArray[np.int64]:
+        """Row numbers, part by part."""
+        rows = [np.arange(part.n) if part.rows is None else part.rows for part in self.parts]
+        return np.concatenate(rows)
 
 
 def paddings_of(fields: Sequence[Field]) -> dict[str, Padding]:

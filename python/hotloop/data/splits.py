@@ -30,6 +30,7 @@ from hotloop.data.checks import blocks, check_labels, check_values, check_weight
 from hotloop.data.described import describe_all, describe_line
 from hotloop.data.encoding import Encoding
 from hotloop.data.options import read_classes
+from hotloop.data.padding import ROLES
 from hotloop.data.parallel import parallel_map
 from hotloop.data.scaling import doubt_of_values, fit_standard
 from hotloop.data.showing import draw_images
@@ -150,10 +151,7 @@ class DataSplits:
         wanted: bool | frozenset[str],
         scales_targets: bool,
     ) -> None:
-        splits = {
-            name: Split(table.fields, rows, table.n if rows is None else len(rows))
-            for name, (table, rows) in parts.items()
-        }
+        splits = {name: table.split(rows) for name, (table, rows) in parts.items()}
         targets = [table.targets for table, _ in parts.values()]
         self._hold(splits, targets, wanted, scales_targets)
 
@@ -361,7 +359,7 @@ class DataSplits:
         ((100, 64), (100,))
         """
         split = self._require(split_name)
-        if split.buckets:
+        if split.has_shapes:
             return self._sequences(split)
         named = {}
         for name, array in split.by_field().items():
@@ -377,6 +375,8 @@ class DataSplits:
 
     def _sequences(self, split: Split) -> tuple[Any, Any]:
         """X and y of sequences of several lengths: lists of arrays, each with its own."""
+        if split.is_streamed:
+            return self._apart(split)
         goal = next((field for field in split.fields if field.name == "y"), None)
         y: Any = None
         if goal is not None:
@@ -388,6 +388,22 @@ class DataSplits:
                 else [self._by_names("y", one) for one in found]
             )
         return split.sequences("x.0"), y
+
+    def _apart(self, split: Split) -> tuple[Any, Any]:
+        """X and y of samples that are made in several shapes: a list of X, without its lengths."""
+        named: dict[str, Any] = {}
+        for name, values in split.apart().items():
+            padding = next(field.padding for field in split.fields if field.name == name)
+            if name.startswith("x"):
+                if padding is None or padding.role not in ROLES:
+                    named[name] = values
+                continue
+            is_list = len({value.shape for value in values}) > 1
+            found = [self._by_names(name, value) for value in values]
+            named[name] = found if is_list else np.stack(found)
+        batch = nest_fields(named)
+        x = batch["x"]
+        return x[0] if isinstance(x, tuple) and len(x) == 1 else x, batch.get("y")
 
     def class_counts(self, target: str = "") -> list[int]:
         """Training rows of each class; of ids per position, training positions.
@@ -511,20 +527,24 @@ class DataSplits:
 
     @staticmethod
     def _verify(split: Split, workers: int, progress: bool | str) -> dict[int, str]:
-        streams = [field.stream for field in split.fields if field.stream is not None]
-        sources = list({id(stream.source): stream.source for stream in streams}.values())
+        sources = []
+        for part in split.parts:
+            streams = [field.stream for field in part.fields if field.stream is not None]
+            own = list({id(stream.source): stream.source for stream in streams}.values())
+            sources += [own] * part.n
 
-        def why(row: int) -> str:
+        def why(item: tuple[int, list[_core.Source]]) -> str:
             try:
-                for source in sources:
-                    source.read(np.array([row], np.int64))
+                for source in item[1]:
+                    source.read(np.array([item[0]], np.int64))
             except DataError as error:
                 return str(error)
             return ""
 
-        rows = range(split.n) if split.rows is None else [int(row) for row in split.rows]
-        reasons = parallel_map(why, rows, max(1, workers), progress=progress)
-        return {row: reason for row, reason in zip(rows, reasons) if reason}
+        rows = split.row_order.tolist()
+        items = list(zip(rows, sources, strict=True))
+        reasons = parallel_map(why, items, max(1, workers), progress=progress)
+        return dict(sorted((row, reason) for row, reason in zip(rows, reasons) if reason))
 
     def warn_of_one_class(self) -> None:
         """Warns where training sees one class only: on training, not where data is evaluated."""

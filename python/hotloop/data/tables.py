@@ -21,7 +21,7 @@ from hotloop.data.arrays import (
     read_raw,
     to_array,
 )
-from hotloop.data.split import Field
+from hotloop.data.split import Field, Split
 from hotloop.data.targets import Targets, read_all_targets
 from hotloop.errors import ConfigError, DataError
 
@@ -33,11 +33,25 @@ _HELD = ("tensors", "arrays")  # attributes of objects that hold arrays
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Table:
-    """Fields with ``n`` rows each, and what their targets are, by name; "" is that of one."""
+    """Fields with ``n`` rows each, and what their targets are, by name; "" is that of one.
+
+    Rows of several shapes have fields for each bucket, the largest first, and ``bucket_of``, the
+    bucket of each row; ``fields`` are those of the largest.
+    """
 
     fields: tuple[Field, ...]
     targets: dict[str, Targets]
     n: int
+    buckets: tuple[tuple[Field, ...], ...] = ()
+    bucket_of: npt.NDArray[np.int64] | None = None
+
+    def split(self, rows: npt.NDArray[np.int64] | None) -> Split:
+        """Some of its rows, None: all, as a split."""
+        if self.bucket_of is None:
+            return Split(self.fields, rows, self.n if rows is None else len(rows))
+        parts = tuple(Split(fields, None, 0) for fields in self.buckets)
+        whole = Split(self.fields, None, self.n, parts, bucket_of=self.bucket_of)
+        return whole.take(np.arange(self.n) if rows is None else rows)
 
     def field(self, name: str) -> Field | None:
         """The field of that name, or None."""

@@ -452,12 +452,35 @@ def _predict_streamed(
 ) -> Any:
     """``predict`` of rows that are made in blocks, which need not fit into memory at once."""
     size = _DEFAULT_BATCH if batch_size is None else whole(1)("batch_size", batch_size)
-    parts: list[list[Array]] = []
+    known = fitted_of(model)
+    made: list[list[Array]] = []
+    by_sample: list[Any] = []  # outputs of rows of sequences, each of its own length
     spec: Any = None
-    for block in split.blocks(size, workers):
-        leaves, spec = flatten(predict(model, block["x"], size, **options))
-        parts.append(leaves)
-    return unflatten([np.concatenate(leaves) for leaves in zip(*parts, strict=True)], spec)
+    for part in split.parts:
+        for block in part.blocks(size, workers):
+            x = block["x"]
+            if known is not None and known.padding is not None and part.has_shapes:
+                inside = inside_of(known.padding[0], x[1], x[0].shape[1])
+                x = [row[:n] for row, n in zip(x[0], inside.sum(axis=1))]
+            found = predict(model, x, size, **options)
+            if isinstance(found, list):
+                by_sample += found
+            else:
+                leaves, spec = flatten(found)
+                made.append(leaves)
+    back = np.argsort(split.row_order, kind="stable")
+    if by_sample:
+        return [by_sample[i] for i in back]
+    shapes = {tuple(leaf.shape[1:] for leaf in leaves) for leaves in made}
+    if len(shapes) > 1:
+        raise DataError(
+            "predict: outputs must have one shape in all buckets of the data, got "
+            f"{' and '.join(map(str, sorted(shapes)))}; predict the images of one size at a time"
+        )
+    leaves = [np.concatenate(parts) for parts in zip(*made, strict=True)]
+    if split.buckets:
+        leaves = [leaf[back] for leaf in leaves]
+    return unflatten(leaves, spec)
 
 
 def _run(what: str, model: Any, inputs: Inputs, size: int | None, path: str | None) -> Any:

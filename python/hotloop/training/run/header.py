@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hotloop.base.messages import counted, format_bytes, format_count
+from hotloop.data.described import name_shape
 from hotloop.data.module import DataModule
 from hotloop.data.split import Split
 from hotloop.training.plans.accelerator import name_device
@@ -88,11 +89,11 @@ def describe_run(planner: Planner, log: str) -> str:
 
 
 def _name_rows(split: Split) -> str:
-    """What the rows of the data are; of sequences of several lengths the buckets too."""
+    """What the rows of the data are; of samples of several shapes the buckets too."""
     if not split.buckets:
         return "rows"
-    lengths = [str(part.fields[0].shape[0]) for part in split.buckets[::-1]]
-    return f"sequences in buckets of {', '.join(lengths)}"
+    what = "images" if split.fields[0].padding is None else "sequences"
+    return f"{what} in buckets of {', '.join(map(name_shape, split.parts[::-1]))}"
 
 
 def _has_images_of_bytes(data: DataModule, split: Split) -> bool:

@@ -190,17 +190,19 @@ class Stepper:
         return f"Stepper({type(self.model).__name__}, {self._n_applied} of {self._total} steps)"
 
     def _part_of(self, named: dict[str, Any]) -> int:
-        """The number of the part that a batch is of; of sequences, by their length in it."""
+        """The number of the part that a batch is of, by the shape of its first input."""
         if len(self._parts) == 1:
             return 0
-        lengths = [part.fields[0].shape[0] for part in self._parts]
-        got = np.shape(named.get("x.0", ()))[1:2]
-        if got and got[0] in lengths:
-            return lengths.index(got[0])
+        first = self._parts[0].fields[0]
+        shapes = [part.fields[0].shape for part in self._parts]
+        got = np.shape(named.get(first.name, ()))[1:]
+        if got in shapes:
+            return shapes.index(got)
+        what = "(sequences, lengths or mask)" if first.padding is not None else "images"
         raise DataError(
-            "step: x must be (sequences, lengths or mask), as data.train_batches() yields them, "
-            f"of the length of a bucket, one of {', '.join(map(str, sorted(lengths)))}, got "
-            f"{got[0] if got else 'another structure'}"
+            f"step: x must be {what}, as data.train_batches() yields them, of the shape of a "
+            f"bucket, one of {', '.join(map(str, sorted(shapes)))}, got "
+            f"{got or 'another structure'}"
         )
 
     def _plan(self, rows: int, number: int) -> _Staged:
