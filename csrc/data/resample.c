@@ -70,6 +70,7 @@ typedef struct axis {
     int64_t n_out, n_in;
     double from, step, reach; /* reach: half a filter's width */
     bool is_mirrored;
+    bool is_whole; /* a whole shift: outputs have an index of the source each */
     hl_filter filter;
     hl_border border;
     int64_t n_weights;
@@ -104,7 +105,7 @@ static void find_taps(const axis *a, int64_t i, int64_t *out_first, int64_t *out
     double centre = axis_centre(a, i);
     *out_first = *out_end = 0;
     if (a->border == HL_BORDER_FILL && !(centre >= 0 && centre < (double)a->n_in)) return;
-    if (a->filter == HL_FILTER_NEAREST) {
+    if (a->filter == HL_FILTER_NEAREST || a->is_whole) {
         *out_first = (int64_t)floor(centre);
         *out_end = *out_first + 1;
         return;
@@ -129,6 +130,7 @@ static void find_taps(const axis *a, int64_t i, int64_t *out_first, int64_t *out
 static void axis_measure(axis *a)
 {
     static const double support[HL_FILTER_COUNT] = {0, 1, 2};
+    a->is_whole = a->step == 1 && a->from == floor(a->from);
     a->reach = support[a->filter] * axis_scale(a);
     a->n_weights = 0;
     a->low = INT64_MAX;
@@ -177,15 +179,81 @@ static void fill_pixel(const hl_raster *dst, int32_t channels, const uint8_t *fi
     for (int32_t c = 0; c < channels; c++) to[c * dst->channel] = fill[c];
 }
 
+/* n columns from x on. */
+static void fill_run(const hl_raster *dst, int32_t channels, const uint8_t *fill, int64_t y,
+                     int64_t x, int64_t n)
+{
+    for (int64_t end = x + n; x < end; x++) fill_pixel(dst, channels, fill, y, x);
+}
+
 static void fill_row(const hl_raster *dst, int32_t channels, const uint8_t *fill, int64_t y)
 {
-    for (int64_t x = 0; x < dst->width; x++) fill_pixel(dst, channels, fill, y, x);
+    fill_run(dst, channels, fill, y, 0, dst->width);
+}
+
+enum { BLOCK = 16 }; /* pixels whose channels are split at once */
+typedef uint8_t block __attribute__((vector_size(BLOCK)));
+
+/* The bytes of a low half and of another half in turn. */
+static inline block weave(block a, block b)
+{
+    return __builtin_shuffle(a, b, (block){0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23});
+}
+
+static inline block take_high(block a)
+{
+    return __builtin_shuffle(a,
+                             (block){8, 9, 10, 11, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15});
+}
+
+/* 16 pixels of three channels into three blocks. A round weaves the first 24 bytes with the last
+ * 24: byte i goes to 2 i mod 47. After four byte 3 k + c is at 16 (3 k + c) = k + 16 c mod 47. */
+static inline void split_block(const uint8_t *from, block out[3])
+{
+    memcpy(out, from, 3 * sizeof *out);
+    for (int round = 0; round < 4; round++) {
+        block a = out[0], b = out[1], c = out[2];
+        out[0] = weave(a, take_high(b));
+        out[1] = weave(take_high(a), c);
+        out[2] = weave(b, take_high(c));
+    }
+}
+
+static inline void store_block(uint8_t *to, const block *from, bool is_mirrored)
+{
+    uint64_t half[2];
+    memcpy(half, from, sizeof half);
+    if (is_mirrored) {
+        uint64_t first = __builtin_bswap64(half[1]);
+        half[1] = __builtin_bswap64(half[0]);
+        half[0] = first;
+    }
+    memcpy(to, half, sizeof half);
+}
+
+/* Three channels into planes, beside each other or mirrored: most images of a batch. */
+static void copy_into_planes(uint8_t *to, int64_t plane, int64_t n, const uint8_t *from,
+                             int64_t step)
+{
+    int64_t i = 0;
+    if (step == 3 || step == -3)
+        for (; i + BLOCK <= n; i += BLOCK, to += BLOCK, from += step * BLOCK) {
+            block split[3];
+            split_block(step > 0 ? from : from + step * (BLOCK - 1), split);
+            for (int c = 0; c < 3; c++) store_block(to + c * plane, &split[c], step < 0);
+        }
+    for (; i < n; i++, to++, from += step)
+        for (int c = 0; c < 3; c++) to[c * plane] = from[c];
 }
 
 /* Pixels of n columns from `from` on (step: bytes to the next one) to output columns from x on. */
 static void copy_run(const hl_raster *dst, int32_t channels, int64_t y, int64_t x, int64_t n,
                      const uint8_t *from, int64_t step)
 {
+    if (channels == 3 && dst->pixel == 1) {
+        copy_into_planes(dst->data + y * dst->row + x, dst->channel, n, from, step);
+        return;
+    }
     for (int32_t c = 0; c < channels; c++) {
         uint8_t *to = dst->data + y * dst->row + x * dst->pixel + c * dst->channel;
         if (dst->pixel == 1)
@@ -195,33 +263,42 @@ static void copy_run(const hl_raster *dst, int32_t channels, int64_t y, int64_t 
     }
 }
 
+/* How many output columns from x on are fill alike, or columns of the source at equal distances;
+ * *out_step: columns from one to the next. */
+static int64_t measure_run(const axis *across, int64_t x, int64_t *out_step)
+{
+    const tap *at = across->taps + x;
+    int64_t n = 1, n_in = across->n_in, rest = across->n_out - x;
+    *out_step = 1;
+    if (!at->n) {
+        while (n < rest && !at[n].n) n++;
+        return n;
+    }
+    if (at->first < 0 || at->first >= n_in) return 1;
+    if (rest > 1) *out_step = at[1].first - at->first;
+    while (n < rest && at[n].n && at[n].first >= 0 && at[n].first < n_in &&
+           at[n].first == at->first + n * *out_step)
+        n++;
+    return n;
+}
+
 static void copy_pixels(const hl_image *src, const axis *across, const axis *down,
                         const hl_resampling *how, const hl_raster *dst)
 {
     int32_t channels = src->channels;
-    for (int64_t y = 0; y < dst->height; y++) {
-        if (!down->taps[y].n) {
-            fill_row(dst, channels, how->fill, y);
-            continue;
-        }
-        const uint8_t *row =
-            src->pixels +
-            hl_border_index(down->taps[y].first, src->height, how->border) * src->width * channels;
-        for (int64_t x = 0; x < dst->width;) {
-            const tap *at = across->taps + x;
-            int64_t first = at->first, n = 1, step = 1;
-            if (!at->n) {
-                fill_pixel(dst, channels, how->fill, y, x++);
+    for (int64_t x = 0, n; x < dst->width; x += n) {
+        int64_t step, column = 0;
+        n = measure_run(across, x, &step);
+        bool is_fill = !across->taps[x].n;
+        if (!is_fill) column = hl_border_index(across->taps[x].first, src->width, how->border);
+        for (int64_t y = 0; y < dst->height; y++) {
+            if (is_fill || !down->taps[y].n) {
+                fill_run(dst, channels, how->fill, y, x, n);
                 continue;
             }
-            bool is_inside = first >= 0 && first < src->width;
-            if (is_inside && x + 1 < dst->width) step = at[1].first - first;
-            while (is_inside && x + n < dst->width && at[n].n && at[n].first >= 0 &&
-                   at[n].first < src->width && at[n].first == first + n * step)
-                n++;
-            int64_t from = hl_border_index(first, src->width, how->border);
-            copy_run(dst, channels, y, x, n, row + from * channels, step * channels);
-            x += n;
+            int64_t row = hl_border_index(down->taps[y].first, src->height, how->border);
+            copy_run(dst, channels, y, x, n, src->pixels + (row * src->width + column) * channels,
+                     step * channels);
         }
     }
 }
