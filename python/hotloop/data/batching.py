@@ -11,10 +11,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from hotloop import _core
 from hotloop.data.padding import pad_batch
-from hotloop.data.split import Split, nest_fields, paddings_of
+from hotloop.data.split import Field, Split, nest_fields, paddings_of
 from hotloop.data.streams import gather_streams
 from hotloop.errors import ConfigError, DataError
 
@@ -186,16 +187,42 @@ def gather_batches(
     """The batches of an epoch as arrays, nested as the user's."""
     for feed in feeds:
         feed.seek(epoch)
+    gathers = [_Gather(part.fields) for part in split.parts]
     for number, count in order:
-        fields = split.parts[groups[number].part].fields
+        gather = gathers[groups[number].part]
         for _ in range(count):
             rows = feeds[number].next_rows()
             assert rows is not None  # the feed has the group's batches
-            made = gather_streams([f.array for f in fields], rows, epoch, is_training)
-            values = {
-                f.name: made[i].astype(f.gathered_dtype, copy=False)
-                if i in made
-                else _core.gather_rows(f.source[0], rows, f.gathered_dtype, f.source[1])
-                for i, f in enumerate(fields)
-            }
-            yield nest_fields(pad_batch(values, paddings_of(fields), np.where))
+            yield gather.read(rows, epoch, is_training)
+
+
+class _Gather:
+    """Reads batches of some fields: what depends on the fields alone is looked up once, since small
+    batches take less time than that.
+    """
+
+    def __init__(self, fields: Sequence[Field]) -> None:
+        self._arrays = [
+            (field.name, field.source[0], field.gathered_dtype, field.source[1])
+            for field in fields
+            if field.stream is None
+        ]
+        self._made = [field for field in fields if field.stream is not None]
+        self._paddings = paddings_of(fields)
+        self._is_nested = any("." in field.name for field in fields)
+        self._names = [field.name for field in fields]
+
+    def read(self, rows: npt.NDArray[np.int64], epoch: int, is_training: bool) -> dict[str, Any]:
+        """Their rows, nested as the user's."""
+        values = {
+            name: _core.gather_rows(array, rows, dtype, window)
+            for name, array, dtype, window in self._arrays
+        }
+        if self._made:
+            made = gather_streams([f.array for f in self._made], rows, epoch, is_training)
+            for i, field in enumerate(self._made):
+                values[field.name] = made[i].astype(field.gathered_dtype, copy=False)
+            values = {name: values[name] for name in self._names}
+        if self._paddings:
+            values = pad_batch(values, self._paddings, np.where)
+        return nest_fields(values) if self._is_nested else values
