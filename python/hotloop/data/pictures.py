@@ -11,6 +11,16 @@ import numpy.typing as npt
 
 from hotloop import _core
 from hotloop.base.rules import byte_size, choice, number, reject, show
+from hotloop.data.annotations import (
+    Wanted,
+    annotation_types,
+    check_mirrors,
+    classes_of_mask,
+    count_mask_classes,
+    name_targets,
+    pack_annotations,
+    read_wanted,
+)
 from hotloop.data.arrays import column_names
 from hotloop.data.augment import pack_augment
 from hotloop.data.image_files import ImageFiles, read_image_folder, read_image_table
@@ -44,42 +54,65 @@ class _Making(NamedTuple):
     cache_bytes: int
     on_bad: str
     cap: float
+    wanted: Wanted
+    mask_classes: int
 
     def table(self, files: ImageFiles, prefix: str, like: Table | None) -> Table:
-        """Fields of these files: images that are made in batches, and their labels."""
+        """Fields of these files: images that are made in batches, with their masks and points, and
+        their labels.
+        """
         n = len(files.paths)
-        targets: dict[str, Targets] = {}
+        label = self._read_label(files, prefix, like)
         companions: list[Array] = []
-        if files.labels is not None:
-            y = files.labels
-            if files.classes is not None:
-                y = np.array(files.classes)[y]
-            targets = read_all_targets(y, f"{prefix}y", n, None if like is None else like.targets)
-            if self.on_bad == "replace":
-                companions = [np.ascontiguousarray(target.array) for target in targets.values()]
+        if label is not None and self.on_bad == "replace":
+            companions = [np.ascontiguousarray(label.array)]
         source = image_source(
             files.paths,
             self.augment,
             channels=self.channels,
             companions=companions,
+            annotations=pack_annotations(self.wanted, files.masks, files.points, self.mask_classes),
             caching=self.caching,
             cache_bytes=self.cache_bytes,
             on_bad=self.on_bad,
             bad_max=0 if self.on_bad == "raise" else max(1, int(n * self.cap)),
         )
-        height, width = self.augment[:2]
-        types: list[tuple[str, tuple[int, ...]]] = [("uint8", (self.channels, height, width))]
+        size = self.augment[:2]
+        types: dict[str, tuple[str, tuple[int, ...]]] = {"x": ("uint8", (self.channels, *size))}
         if self.on_bad == "skip":
-            types.append(("float32", ()))
-        types += [(str(array.dtype), array.shape[1:]) for array in companions]
-        streams = make_streams(n, types, source)
-        fields = [Field("x", streams[0], "float32", f"{prefix}X")]
-        for name, target in targets.items():
-            array = streams[-1] if companions else target.array
-            fields.append(Field("y", array, target.dtype, f"{prefix}y{name}"))
-        if self.on_bad == "skip":
-            fields.append(Field("weight", streams[1], "float32", f"{prefix}sample_weight"))
+            types["weight"] = "float32", ()
+        types |= annotation_types(self.wanted, self.mask_classes, size)
+        for array in companions:
+            types["label"] = str(array.dtype), array.shape[1:]
+        arrays = dict(zip(types, make_streams(n, list(types.values()), source)))
+        made = {} if label is None else {"label": label}
+        if "mask" in arrays:
+            made["mask"] = Targets(
+                arrays["mask"], "class", "int64", None, self.mask_classes, has_ignored=True
+            )
+        if "points" in arrays:
+            made["points"] = Targets(arrays["points"], "float", "float32")
+        fields = [Field("x", arrays["x"], "float32", f"{prefix}X")]
+        targets = name_targets(made)
+        for (part, target), name in zip(made.items(), targets):
+            field, called = (f"y.{name}", f"y[{name!r}]") if name else ("y", "y")
+            array = arrays.get(part, target.array)
+            fields.append(Field(field, array, target.dtype, f"{prefix}{called}"))
+        # A mask and points of a sample that is skipped count nothing by themselves.
+        if self.on_bad == "skip" and (label is not None or not made):
+            fields.append(Field("weight", arrays["weight"], "float32", f"{prefix}sample_weight"))
         return Table(tuple(fields), targets, n)
+
+    def _read_label(self, files: ImageFiles, prefix: str, like: Table | None) -> Targets | None:
+        if files.labels is None:
+            return None
+        y = files.labels
+        if files.classes is not None:
+            y = np.array(files.classes)[y]
+        name = "label" if self.wanted.columns else ""
+        known = None if like is None else {"": like.targets[name]}
+        called = f"{prefix}y[{name!r}]" if name else f"{prefix}y"
+        return read_all_targets(y, called, len(files.paths), known)[""]
 
 
 class BadImages:
@@ -240,7 +273,8 @@ class ImageData(SeriesData):
             if isinstance(folder, (str, os.PathLike))
         }
         return cls._of_files(
-            files, own, {"val": val, "test": test}, classes=None, size=size, channels=channels,
+            files, own, {"val": val, "test": test}, wanted=Wanted(), mask_classes=0,
+            classes=None, size=size, channels=channels,
             augment=augment, normalize=normalize, fit=fit, interpolation=interpolation, cache=cache,
             cache_limit=cache_limit, on_bad_sample=on_bad_sample, max_bad_share=max_bad_share,
             split=split, stratify=stratify, groups=groups, sampler=sampler, weights=weights,
@@ -257,11 +291,15 @@ class ImageData(SeriesData):
         label: str | None = None,
         size: int | Sequence[int] = 224,
         *,
+        mask: str | None = None,
+        mask_ignore: int | None = None,
+        points: Sequence[Sequence[str]] | None = None,
+        flip_pairs: Sequence[Sequence[int]] | None = None,
         root: str | os.PathLike[str] | None = None,
         val: Any = None,
         test: Any = None,
         groups: Any = None,
-        classes: Sequence[Any] | None = None,
+        classes: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
         channels: str = "rgb",
         augment: Any = "basic",
         normalize: Any = "imagenet",
@@ -331,9 +369,13 @@ class ImageData(SeriesData):
             For a row without a path or label, or whose file is not there, by its number.
         """
         refuse_options(unknown, cls.from_image_table)
+        wanted = read_wanted(mask, mask_ignore, points, flip_pairs)
+        mask_classes = classes_of_mask(classes, wanted, label)
 
         def read(of: Any, at: Any) -> ImageFiles:
-            return read_image_table(of, path, label, root=at, follow_symlinks=follow_symlinks)
+            return read_image_table(
+                of, path, label, wanted=wanted, root=at, follow_symlinks=follow_symlinks
+            )
 
         files = read(table, root)
         own = {
@@ -347,8 +389,12 @@ class ImageData(SeriesData):
             if groups not in (column_names(table) or ()):
                 raise ConfigError(f"groups: must name a column, got {groups!r}")
             groups = np.asarray(table[groups])
+        if mask is not None and mask_classes is None:
+            masks = [path for part in (files, *own.values()) for path in part.masks or ()]
+            mask_classes = count_mask_classes(masks, wanted.mask_ignore)
         return cls._of_files(
-            files, own, {"val": val, "test": test}, classes=classes, size=size, channels=channels,
+            files, own, {"val": val, "test": test}, wanted=wanted, mask_classes=mask_classes or 0,
+            classes=classes, size=size, channels=channels,
             augment=augment, normalize=normalize, fit=fit, interpolation=interpolation, cache=cache,
             cache_limit=cache_limit, on_bad_sample=on_bad_sample, max_bad_share=max_bad_share,
             split=split, stratify=stratify, groups=groups, sampler=sampler, weights=weights,
@@ -364,6 +410,8 @@ class ImageData(SeriesData):
         own: Mapping[str, ImageFiles],
         shares: Mapping[str, Any],
         *,
+        wanted: Wanted,
+        mask_classes: int,
         classes: Any,
         size: Any,
         channels: Any,
@@ -397,12 +445,13 @@ class ImageData(SeriesData):
         )
         self._set_loading(prefetch_factor, persistent_workers)
         packed = pack_augment(augment, size, seed=self._seed, fit=fit, interpolation=interpolation)
+        check_mirrors(wanted, packed)
         n_channels = _CHANNELS[choice(*_CHANNELS)("channels", channels)]
         limit = byte_size("cache_limit", cache_limit)
         caching, facts = "nothing", [("images", f"by {describe_decoder()}")]
         if cache is not None:
             choice("ram")("cache", cache)
-            caching, what = choose_caching(files.paths, n_channels, limit)
+            caching, what = choose_caching(files.paths, n_channels, limit, files.masks or ())
             facts.append(("cache", what))
         making = _Making(
             packed,
@@ -411,11 +460,13 @@ class ImageData(SeriesData):
             limit,
             choice("raise", "skip", "replace")("on_bad_sample", on_bad_sample),
             number(at_least=0.0, at_most=1.0)("max_bad_share", max_bad_share),
+            wanted,
+            mask_classes,
         )
         fixed = _read_normalize(normalize, n_channels)
         table = making.table(files, "", None)
         drawn = {name: None if name in own else share for name, share in shares.items()}
-        _, rows = self._divide(table.n, drawn, ids_of(table.targets), groups, split, 0, stratify)
+        _, rows = self._divide(table.n, drawn, _label_ids(table), groups, split, 0, stratify)
         parts: dict[str, tuple[Table, Rows | None]] = {"train": (table, rows["train"])}
         for name in ("val", "test"):
             if name in own:
@@ -434,6 +485,8 @@ class ImageData(SeriesData):
         self._fixed = self._fit_levels() if fixed is None else fixed
         self._set_sampling(sampler, weights, samples_per_epoch)
         self._name_classes(classes)
+        if wanted.points:
+            self._point_target = "points" if "points" in self._targets else ""
         return self
 
     def _with_rows(self, rows: Mapping[str, Rows]) -> Self:
@@ -460,6 +513,12 @@ class ImageData(SeriesData):
         mean = total / n
         std = np.sqrt(np.maximum(squares / n - np.square(mean), 0.0))
         return _standardize(mean, np.where(std > 0, std, 1.0))
+
+
+def _label_ids(table: Table) -> Array | None:
+    """Class ids by which rows may be stratified: those of labels, whatever is beside them."""
+    label = table.targets.get("label", table.targets.get(""))
+    return ids_of({} if label is None or stream_of(label.array) else {"": label})
 
 
 def _standardize(mean: Any, std: Any) -> list[tuple[str, dict[str, tuple[Any, Any]]]]:
