@@ -241,7 +241,7 @@ def count_mask_classes(paths: Sequence[str], ignored: int | None) -> int:
         except (DataError, OSError) as error:
             return -1, f"mask {path}: {error}"
         counted = ids if ignored is None else ids[ids != ignored]
-        return int(counted.max(initial=-1)), f"mask {path}: no pixel has a class"
+        return int(counted.max()) if counted.size else -1, f"mask {path}: no pixel has a class"
 
     require_pillow()
     found = parallel_map(largest, list(dict.fromkeys(paths)))
