@@ -344,4 +344,8 @@ def classes_of_mask(classes: Any, wanted: Wanted, label: str | None) -> int | No
         fix = "write classes={'mask': [...]}"
         reject("classes", "must be a dict by target where y has several", classes, fix)
     of_mask = classes.get("mask") if isinstance(classes, Mapping) else classes
-    return None if of_mask is None else len(read_classes(of_mask))
+    if of_mask is None:
+        return None
+    if not (names := read_classes(of_mask)):
+        reject("classes", "must name a class at least", of_mask)
+    return len(names)
