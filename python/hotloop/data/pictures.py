@@ -325,7 +325,10 @@ class ImageData(SeriesData):
         pin_memory: bool | str = "auto",
         **unknown: Any,
     ) -> Self:
-        """A DataModule of image files that a table names.
+        """A DataModule of image files that a table names, with labels, masks and points.
+
+        y is what there is of label, mask and points: itself where it is one of them, else a dict
+        with these names. Masks and points go through the crops, flips and turns of their image.
 
         Parameters
         ----------
@@ -334,6 +337,22 @@ class ImageData(SeriesData):
             The column of paths. Those that are not absolute begin at root.
         label : str, optional
             The column of labels: texts and whole numbers are classes, other numbers values.
+        mask : str, optional
+            The column of the paths of masks: PNG of one channel, grey of up to 16 bits or with a
+            palette, as large as their images. The numbers that are stored are class ids. y is the
+            class at each pixel, ``(batch, height, width)``, by the nearest pixel; beyond the
+            image's border it is -100, which counts in neither loss nor metrics.
+        mask_ignore : int, optional
+            The id in the files that counts nothing either: 255 of VOC and Cityscapes.
+        points : list of tuple of str, optional
+            For each point its columns (x, y), in pixels of the upright image, the centre of its
+            first pixel being (0, 0), or (x, y, visibility): 0 where it is not labelled, as in COCO.
+            Of a pair that is so where both are empty. y is float32 ``(batch, points, 3)``: x and y
+            in pixels of the batch's images, and a weight of 1; 0, 0 and 0 for what is not labelled
+            or lies outside.
+        flip_pairs : list of (int, int), optional
+            Points, by number from 0, that change places where an image is mirrored: left and right
+            eyes. Needed where augment flips images with several points; [] if none do.
         size : int or (int, int)
             As for :meth:`from_image_folder`.
         root : path, optional
@@ -343,8 +362,11 @@ class ImageData(SeriesData):
             columns.
         groups : str or array_like (n,), optional
             A column of a data frame, or one group for each row: as for :meth:`from_arrays`.
-        classes : sequence, optional
-            Names of the class ids of whole numbers; of texts their order.
+        classes : sequence or dict of them, optional
+            Names of the class ids of whole numbers and masks; of texts their order. Beside masks
+            and points a dict, ``{"mask": [...], "label": [...]}``. Without names of a mask's
+            classes there are as many as the largest id says, and every mask is read once for that;
+            ``range(19)`` spares it.
         channels, augment, normalize, fit, interpolation, cache, cache_limit, follow_symlinks
             As for :meth:`from_image_folder`.
         on_bad_sample, max_bad_share, num_workers, prefetch_factor, persistent_workers
@@ -366,7 +388,42 @@ class ImageData(SeriesData):
         ConfigError
             For an option out of its range, or a column that is not there.
         DataError
-            For a row without a path or label, or whose file is not there, by its number.
+            For a row without a path or label, or whose file is not there, by its number; for
+            points that are no numbers. A mask of another size than its image, of colours, or with
+            an id that is no class is a bad sample, with both files' names.
+
+        Examples
+        --------
+        >>> import tempfile, pathlib
+        >>> from PIL import Image
+        >>> root = pathlib.Path(tempfile.mkdtemp())
+        >>> rng = np.random.default_rng(0)
+        >>> lines = ["image,mask,x,y"]
+        >>> for i in range(16):
+        ...     ids = np.zeros((40, 48), np.uint8)
+        ...     ids[10 + i : 18 + i, 20:30] = 1
+        ...     levels = rng.integers(0, 100, (40, 48, 3)) + 150 * ids[:, :, None]
+        ...     Image.fromarray(levels.astype(np.uint8)).save(root / f"{i}.png")
+        ...     Image.fromarray(ids).save(root / f"{i}_mask.png")
+        ...     lines.append(f"{i}.png,{i}_mask.png,24.5,{13.5 + i}")
+        >>> _ = (root / "table.csv").write_text("\\n".join(lines))
+        >>> data = hl.DataModule.from_image_table(
+        ...     root / "table.csv", "image", mask="mask", classes=["back", "box"], size=32, val=4
+        ... )
+        >>> net = nn.Conv2d(3, 2, 3, padding=1)  # logits (batch, 2, 32, 32)
+        >>> result = hl.train(net, data, max_epochs=1, metrics="iou", enable_progress_bar=False)
+
+        Points have a loss that leaves out what is not there:
+
+        >>> def distance(output, target):  # (batch, 1, 2), (batch, 1, 3)
+        ...     weight = target[..., 2:]
+        ...     apart = (output - target[..., :2] / 32) * weight
+        ...     return apart.square().sum() / weight.sum().clamp(min=1.0)
+        >>> data = hl.DataModule.from_image_table(
+        ...     root / "table.csv", "image", points=[("x", "y")], size=32
+        ... )
+        >>> net = nn.Sequential(nn.Flatten(), nn.Linear(3072, 2), nn.Unflatten(1, (1, 2)))
+        >>> result = hl.train(net, data, max_epochs=1, loss=distance, enable_progress_bar=False)
         """
         refuse_options(unknown, cls.from_image_table)
         wanted = read_wanted(mask, mask_ignore, points, flip_pairs)
