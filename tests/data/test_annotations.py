@@ -71,8 +71,8 @@ def where(images: Any) -> tuple[Any, Any, Any]:
         "basic",
         [augment.RandomVerticalFlip()],
         [augment.RandomResizedCrop(scale=(0.2, 0.9)), augment.RandomHorizontalFlip()],
-        [augment.RandomCrop(32, padding=12), augment.RandomHorizontalFlip()],
-        [augment.RandomCrop(32, padding=12, padding_mode="reflect")],
+        [augment.RandomCrop(padding=12), augment.RandomHorizontalFlip()],
+        [augment.RandomCrop(padding=12, padding_mode="reflect")],
         TURNS,
         [augment.RandomPerspective(0.4, p=1.0)],
         [augment.RandomAffine(20, translate=(0.3, 0.3)), augment.RandomRotation(90)],
@@ -90,7 +90,7 @@ def test_a_mask_is_where_its_image_is(table: Path, steps: Any, fit: str) -> None
             np.testing.assert_array_equal(batch["y"] == -100, ~is_inside)
             apart = np.hypot(batch["y"] % 64 - x, batch["y"] // 64 - y)[is_inside]
             assert apart.max() <= np.sqrt(2)  # where a centre falls between two pixels
-            assert (apart > 0).mean() < 0.05
+            assert (apart > 0).mean() < 0.02
             seen += len(batch["y"])
     assert seen == 3 * N
 
@@ -562,6 +562,12 @@ def test_points_need_a_loss_that_knows_their_weight(few: Path) -> None:
 def test_class_ids_that_the_model_has_no_output_for(few: Path) -> None:
     with pytest.raises(DataError, match="outputs for"):
         hl.train(net(2), discs(few), quiet(max_epochs=1))
+
+
+def test_cutmix_would_leave_masks_behind(few: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cutmix: targets must be of whole images, .*mixup"):
+        hl.train(net(), discs(few), quiet(max_epochs=1, cutmix=1.0))
+    hl.train(net(), discs(few), quiet(max_epochs=1, mixup=0.2))
 
 
 # ---- pictures
