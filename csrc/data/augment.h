@@ -135,6 +135,8 @@ void hl_geometry_labels(const hl_geometry *geometry, const hl_labels *src, const
  * point's plane (behind a perspective) the coordinates are NaN. */
 void hl_geometry_points(const hl_geometry *geometry, const float *points, int64_t n, float *out,
                         bool *inside);
+/* Whether left and right are exchanged: one flip mirrors, two of them turn. */
+bool hl_geometry_is_mirrored(const hl_geometry *geometry);
 
 /* Whether a step happens: the first draw of its stream, which is ready for the next ones. For
  * geometry.c and augment.c. */

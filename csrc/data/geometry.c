@@ -42,13 +42,19 @@ static void canvas_cut(canvas *at, double top, double left, double box_height, d
     at->resized_down *= m[4];
 }
 
+static double determinant(const double m[9])
+{
+    return m[0] * (m[4] * m[8] - m[5] * m[7]) + m[1] * (m[5] * m[6] - m[3] * m[8]) +
+           m[2] * (m[3] * m[7] - m[4] * m[6]);
+}
+
 static bool invert(const double m[9], double out[9])
 {
     double cofactors[9] = {
         m[4] * m[8] - m[5] * m[7], m[2] * m[7] - m[1] * m[8], m[1] * m[5] - m[2] * m[4],
         m[5] * m[6] - m[3] * m[8], m[0] * m[8] - m[2] * m[6], m[2] * m[3] - m[0] * m[5],
         m[3] * m[7] - m[4] * m[6], m[1] * m[6] - m[0] * m[7], m[0] * m[4] - m[1] * m[3]};
-    double det = m[0] * cofactors[0] + m[1] * cofactors[3] + m[2] * cofactors[6];
+    double det = determinant(m);
     if (!(fabs(det) > 0) || !isfinite(det)) return false;
     for (int i = 0; i < 9; i++) out[i] = cofactors[i] / det;
     return true;
@@ -417,4 +423,10 @@ void hl_geometry_points(const hl_geometry *geometry, const float *points, int64_
         out[2 * i] = (float)(u - 0.5);
         out[2 * i + 1] = (float)(v - 0.5);
     }
+}
+
+bool hl_geometry_is_mirrored(const hl_geometry *geometry)
+{
+    /* The derivative's determinant is this one by the cube of w, which is above 0 in what shows. */
+    return determinant(geometry->matrix) < 0;
 }

@@ -14,8 +14,16 @@ typedef struct worker {
     struct worker *next; /* in the pool */
     hl_encoded file;
     hl_image image;
+    hl_image ids, mask;
     hl_scratch scratch;
 } worker;
+
+/* Where a row's parts go; NULL: nobody wants it. */
+typedef struct row_parts {
+    uint8_t *image;
+    void *mask;
+    float *points;
+} row_parts;
 
 struct hl_image_source {
     hl_source rows;
@@ -23,7 +31,8 @@ struct hl_image_source {
     hl_augment augment;
     hl_type types[HL_SOURCE_FIELDS_MAX];
     hl_image_companion companions[HL_SOURCE_FIELDS_MAX];
-    const char **paths;
+    const char **paths;               /* of images, and behind them of their masks */
+    int32_t mask_field, points_field; /* 0: there is none */
     hl_jpeg *jpeg;
     hl_image_cache *cache;
     _Atomic uint8_t *is_bad; /* by row; NULL: bad samples raise */
@@ -51,7 +60,9 @@ enum { KEPT_BYTES = 32 << 20 };
 
 static void give_worker(hl_image_source *source, worker *w)
 {
-    if (w->image.capacity > KEPT_BYTES) hl_image_deinit(&w->image);
+    hl_image *const images[] = {&w->image, &w->ids, &w->mask};
+    for (int i = 0; i < 3; i++)
+        if (images[i]->capacity > KEPT_BYTES) hl_image_deinit(images[i]);
     if (w->file.capacity > KEPT_BYTES) hl_encoded_deinit(&w->file);
     hl_mutex_lock(source->mutex);
     w->next = source->pool;
@@ -63,6 +74,8 @@ static void destroy_worker(worker *w)
 {
     hl_encoded_deinit(&w->file);
     hl_image_deinit(&w->image);
+    hl_image_deinit(&w->ids);
+    hl_image_deinit(&w->mask);
     hl_scratch_deinit(&w->scratch);
     hl_free(w);
 }
@@ -88,14 +101,14 @@ static hl_status find_request(const hl_image_source *source, const hl_image_head
     return HL_OK;
 }
 
-/* The file's bytes, from the cache or into the worker's memory. */
-static hl_status load_file(hl_image_source *source, worker *w, int64_t row, hl_encoded *out_file)
+/* The file's bytes, from the cache or into the worker's memory; `at` is its place among paths. */
+static hl_status load_file(hl_image_source *source, worker *w, int64_t at, hl_encoded *out_file)
 {
     bool is_cached = source->options.caching == HL_IMAGE_CACHE_FILES;
-    if (is_cached && hl_image_cache_get_file(source->cache, row, out_file)) return HL_OK;
-    HL_TRY(hl_encoded_read(source->paths[row], HL_IMAGE_FILE_BYTES_MAX, &w->file));
+    if (is_cached && hl_image_cache_get_file(source->cache, at, out_file)) return HL_OK;
+    HL_TRY(hl_encoded_read(source->paths[at], HL_IMAGE_FILE_BYTES_MAX, &w->file));
     *out_file = w->file;
-    return is_cached ? hl_image_cache_put_file(source->cache, row, &w->file) : HL_OK;
+    return is_cached ? hl_image_cache_put_file(source->cache, at, &w->file) : HL_OK;
 }
 
 /* The image of a file, as large as it is looked at, and where the output lies in it. */
@@ -130,16 +143,52 @@ static const char *shorten(const char *path)
     return n > SHOWN ? path + n - SHOWN : path;
 }
 
-/* dst NULL: whether it can be done. */
-static hl_status make_image(hl_image_source *source, worker *w, int64_t row,
-                            const hl_augment_key *key, uint8_t *dst)
+/* The class ids of a mask, at its full size. */
+static hl_status load_mask(hl_image_source *source, worker *w, int64_t at, hl_image *out_mask)
 {
+    bool is_cached = source->options.caching == HL_IMAGE_CACHE_IMAGES;
+    hl_encoded file;
+    if (is_cached && hl_image_cache_get_image(source->cache, at, out_mask)) return HL_OK;
+    HL_TRY(load_file(source, w, at, &file));
+    HL_TRY(
+        hl_mask_decode(&source->options.annotations, source->paths[at], &file, &w->ids, &w->mask));
+    *out_mask = w->mask;
+    return is_cached ? hl_image_cache_put_image(source->cache, at, &w->mask) : HL_OK;
+}
+
+/* Where the output lies in the image is where it lies in its mask. Without dst the mask is looked
+ * at all the same, as an image is: whether it can be done. */
+static hl_status make_mask(hl_image_source *source, worker *w, int64_t row,
+                           const hl_geometry *geometry, void *dst)
+{
+    int64_t at = source->options.n + row;
+    hl_image mask;
+    hl_status status = load_mask(source, w, at, &mask);
+    if (status == HL_OK) status = hl_mask_render(geometry, &mask, dst);
+    return hl_status_context(status, "mask %s", shorten(source->paths[at]));
+}
+
+/* Parts that are NULL: whether it can be done. */
+static hl_status make_parts(hl_image_source *source, worker *w, int64_t row,
+                            const hl_augment_key *key, const row_parts *parts)
+{
+    const hl_annotations *annotations = &source->options.annotations;
     hl_geometry geometry;
     hl_image image;
-    hl_status status = load_image(source, w, row, key, &image, &geometry);
-    if (status == HL_OK && dst)
-        status = hl_augment_apply(&source->augment, key, &geometry, &image, &w->scratch, dst);
-    return hl_status_context(status, "image %lld, %s", (long long)row, shorten(source->paths[row]));
+    HL_TRY(load_image(source, w, row, key, &image, &geometry));
+    if (parts->image)
+        HL_TRY(
+            hl_augment_apply(&source->augment, key, &geometry, &image, &w->scratch, parts->image));
+    if (annotations->masks) HL_TRY(make_mask(source, w, row, &geometry, parts->mask));
+    if (parts->points) hl_points_render(annotations, &geometry, row, parts->points);
+    return HL_OK;
+}
+
+static hl_status make_row(hl_image_source *source, worker *w, int64_t row,
+                          const hl_augment_key *key, const row_parts *parts)
+{
+    return hl_status_context(make_parts(source, w, row, key, parts), "image %lld, %s",
+                             (long long)row, shorten(source->paths[row]));
 }
 
 /* ---- one row --------------------------------------------------------------------------------- */
@@ -163,12 +212,12 @@ static hl_status note_bad(hl_image_source *source, int64_t row)
 
 /* Finds the row that is shown in place of `row`, itself if it is good; *out_shown -1: none. */
 static hl_status choose_row(hl_image_source *source, worker *w, int64_t row,
-                            const hl_augment_key *key, uint8_t *dst, int64_t *out_shown)
+                            const hl_augment_key *key, const row_parts *parts, int64_t *out_shown)
 {
     int64_t n = source->options.policy == HL_IMAGE_REPLACE ? source->options.n : 1;
     for (int64_t i = 0; i < n; i++) {
         *out_shown = (row + i) % source->options.n;
-        hl_status status = make_image(source, w, *out_shown, key, dst);
+        hl_status status = make_row(source, w, *out_shown, key, parts);
         if (status != HL_ERROR_DATA || source->options.policy == HL_IMAGE_RAISE) return status;
         HL_TRY(note_bad(source, *out_shown));
     }
@@ -178,6 +227,28 @@ static hl_status choose_row(hl_image_source *source, worker *w, int64_t row,
                          (long long)n);
 }
 
+/* Of row i of the batch. */
+static row_parts find_parts(const hl_image_source *source, void *const *fields, int64_t i)
+{
+    const int32_t numbers[] = {0, source->mask_field, source->points_field};
+    void *places[3] = {NULL};
+    for (int k = 0; k < 3; k++)
+        if ((k == 0 || numbers[k]) && fields[numbers[k]])
+            places[k] =
+                (char *)fields[numbers[k]] + (size_t)i * hl_type_bytes(&source->types[numbers[k]]);
+    return (row_parts){places[0], places[1], places[2]};
+}
+
+/* What stands for a row that is skipped. */
+static void blank_parts(const hl_image_source *source, const row_parts *parts)
+{
+    const hl_type *mask = &source->types[source->mask_field];
+    if (parts->image) memset(parts->image, 0, hl_type_bytes(&source->types[0]));
+    if (parts->mask) hl_mask_blank(mask->dtype, hl_shape_numel(&mask->shape), parts->mask);
+    if (parts->points)
+        memset(parts->points, 0, hl_type_bytes(&source->types[source->points_field]));
+}
+
 /* Row i of the batch. */
 static hl_status fill_row(hl_image_source *source, worker *w, const hl_batch *batch, int64_t i,
                           void *const *fields)
@@ -185,16 +256,12 @@ static hl_status fill_row(hl_image_source *source, worker *w, const hl_batch *ba
     const hl_image_source_options *options = &source->options;
     int64_t row = batch->rows[i], shown = row;
     hl_augment_key key = {batch->epoch, row, batch->is_training};
-    size_t bytes = hl_type_bytes(&source->types[0]);
-    uint8_t *dst = fields[0] ? (uint8_t *)fields[0] + (size_t)i * bytes : NULL;
-    if (dst || options->policy != HL_IMAGE_RAISE)
-        HL_TRY(choose_row(source, w, row, &key, dst, &shown));
-    if (shown < 0 && dst) memset(dst, 0, bytes);
-    int32_t field = 1;
-    if (options->policy == HL_IMAGE_SKIP) {
-        if (fields[field]) ((float *)fields[field])[i] = shown >= 0;
-        field++;
-    }
+    row_parts parts = find_parts(source, fields, i);
+    if (parts.image || parts.mask || parts.points || options->policy != HL_IMAGE_RAISE)
+        HL_TRY(choose_row(source, w, row, &key, &parts, &shown));
+    if (shown < 0) blank_parts(source, &parts);
+    if (options->policy == HL_IMAGE_SKIP && fields[1]) ((float *)fields[1])[i] = shown >= 0;
+    int32_t field = source->rows.n_fields - options->n_companions;
     for (int32_t c = 0; c < options->n_companions; c++, field++) {
         size_t step = hl_type_bytes(&source->types[field]);
         const char *from = (const char *)options->companions[c].data;
@@ -221,7 +288,9 @@ static hl_status fill(void *context, const hl_batch *batch, void *const *fields)
 
 static hl_status check_options(const hl_image_source_options *options)
 {
-    bool skips = options->policy == HL_IMAGE_SKIP;
+    const hl_annotations *annotations = &options->annotations;
+    int32_t before = 1 + (options->policy == HL_IMAGE_SKIP) + (annotations->masks != NULL) +
+                     (annotations->n_points > 0);
     if (options->n < 1) return hl_status_set(HL_ERROR_CONFIG, "images: must be files, got none");
     if (options->channels != 1 && options->channels != 3)
         return hl_status_set(HL_ERROR_CONFIG, "channels: must be 1 or 3, got %d",
@@ -230,35 +299,47 @@ static hl_status check_options(const hl_image_source_options *options)
         return hl_status_set(
             HL_ERROR_CONFIG, "images: limits must be at least 0, got %lld",
             (long long)(options->cache_bytes < 0 ? options->cache_bytes : options->bad_max));
-    if (options->n_companions < 0 || options->n_companions + 1 + skips > HL_SOURCE_FIELDS_MAX)
+    if (options->n_companions < 0 || options->n_companions + before > HL_SOURCE_FIELDS_MAX)
         return hl_status_set(HL_ERROR_CONFIG, "companions: must be 0 to %d, got %d",
-                             HL_SOURCE_FIELDS_MAX - 1 - skips, options->n_companions);
+                             HL_SOURCE_FIELDS_MAX - before, options->n_companions);
+    HL_TRY(hl_annotations_check(annotations));
     return hl_augment_check(options->augment);
 }
 
-/* The beginning of each path. */
-static hl_status find_paths(hl_image_source *source)
+/* The beginning of each of n_wanted paths. */
+static hl_status find_paths(const char *what, const char *at, size_t bytes, int64_t n_wanted,
+                            const char **out)
 {
-    const char *at = source->options.paths, *end = at + source->options.paths_bytes;
-    HL_TRY(hl_alloc((size_t)source->options.n * sizeof *source->paths, (void **)&source->paths));
+    const char *end = at + bytes;
     int64_t n = 0;
     for (const char *stop; at < end && (stop = memchr(at, '\0', (size_t)(end - at))); n++) {
-        if (n < source->options.n) source->paths[n] = at;
+        if (n < n_wanted) out[n] = at;
         at = stop + 1;
     }
-    if (n == source->options.n && at == end) return HL_OK;
-    return hl_status_set(HL_ERROR_CONFIG, "paths: must be %lld, each with a NUL, got %lld",
-                         (long long)source->options.n, (long long)n);
+    if (n == n_wanted && at == end) return HL_OK;
+    return hl_status_set(HL_ERROR_CONFIG, "%s: must be %lld, each with a NUL, got %lld", what,
+                         (long long)n_wanted, (long long)n);
 }
 
 static void find_types(hl_image_source *source)
 {
     const hl_augment *augment = &source->augment;
     const hl_image_source_options *options = &source->options;
+    const hl_annotations *annotations = &options->annotations;
     int32_t n = 0;
     source->types[n++] =
         (hl_type){HL_DTYPE_U8, {3, {options->channels, augment->height, augment->width}}};
     if (options->policy == HL_IMAGE_SKIP) source->types[n++] = (hl_type){.dtype = HL_DTYPE_F32};
+    if (annotations->masks) {
+        source->mask_field = n;
+        source->types[n++] = (hl_type){hl_mask_dtype(annotations->n_classes),
+                                       {2, {augment->height, augment->width}}};
+    }
+    if (annotations->n_points) {
+        source->points_field = n;
+        source->types[n++] =
+            (hl_type){HL_DTYPE_F32, {2, {annotations->n_points, HL_POINT_NUMBERS}}};
+    }
     for (int32_t c = 0; c < options->n_companions; c++)
         source->types[n++] = options->companions[c].type;
     source->rows = (hl_source){options->n, n, source->types, fill, source};
@@ -267,13 +348,18 @@ static void find_types(hl_image_source *source)
 static hl_status init(hl_image_source *source)
 {
     const hl_image_source_options *options = &source->options;
-    size_t n = (size_t)options->n;
+    const hl_annotations *annotations = &options->annotations;
+    size_t n = (size_t)options->n, n_files = annotations->masks ? 2 * n : n;
     HL_TRY(hl_mutex_create(&source->mutex));
-    HL_TRY(find_paths(source));
+    HL_TRY(hl_alloc(n_files * sizeof *source->paths, (void **)&source->paths));
+    HL_TRY(find_paths("paths", options->paths, options->paths_bytes, options->n, source->paths));
+    if (annotations->masks)
+        HL_TRY(find_paths("masks", annotations->masks, annotations->masks_bytes, options->n,
+                          source->paths + n));
     HL_TRY(hl_jpeg_create(&source->jpeg));
     if (options->policy != HL_IMAGE_RAISE) HL_TRY(hl_alloc_zero(n, (void **)&source->is_bad));
     if (options->caching == HL_IMAGE_CACHE_NOTHING) return HL_OK;
-    return hl_image_cache_create(options->n, options->cache_bytes, &source->cache);
+    return hl_image_cache_create((int64_t)n_files, options->cache_bytes, &source->cache);
 }
 
 hl_status hl_image_source_create(const hl_image_source_options *options,

@@ -8,13 +8,14 @@
  * whatever lies in the cache, and wherever a run begins.
  *
  * Fields: 0 the image, uint8 (channels, height, width); then, where bad samples are skipped, its
- * weight, float32 (), 0 for a bad one; then a row of each companion (labels), which are that of the
- * file that is really shown. */
+ * weight, float32 (), 0 for a bad one; then its mask, class ids (height, width) in hl_mask_dtype,
+ * and its points, float32 (n_points, 3), where there are some; then a row of each companion
+ * (labels). All of them are those of the file that is really shown, and of a bad one that is
+ * skipped an ignored class everywhere and no point. A file is as bad as its mask. */
 #ifndef HL_DATA_IMAGE_SOURCE_H
 #define HL_DATA_IMAGE_SOURCE_H
 
-#include "data/augment.h"
-#include "data/decode.h"
+#include "data/annotations.h"
 #include "data/source.h"
 
 /* What is kept in memory. Decoded images are kept at their full size, since each epoch looks at
@@ -30,7 +31,7 @@ typedef enum hl_image_caching {
 typedef enum hl_image_policy {
     HL_IMAGE_RAISE,   /* an error */
     HL_IMAGE_SKIP,    /* black, with weight 0 */
-    HL_IMAGE_REPLACE, /* the next good row after it, and that row's companions */
+    HL_IMAGE_REPLACE, /* the next good row after it, with all that belongs to that row */
 } hl_image_policy;
 
 /* An array with as many rows as there are files. */
@@ -50,6 +51,7 @@ typedef struct hl_image_source_options {
     int64_t cache_bytes; /* at most */
     hl_image_policy policy;
     int64_t bad_max; /* files that may be bad before it is an error after all */
+    hl_annotations annotations;
     int32_t n_companions;
     const hl_image_companion *companions; /* copied; their data borrowed */
 } hl_image_source_options;
@@ -65,8 +67,8 @@ void hl_image_source_destroy(HL_TAKE hl_image_source *source);
 const hl_source *hl_image_source_rows(const hl_image_source *source);
 
 typedef struct hl_image_report {
-    int64_t n_bad; /* different files, skipped or replaced */
-    int64_t cached_rows, cached_bytes;
+    int64_t n_bad;                           /* different files, skipped or replaced */
+    int64_t cached_rows, cached_bytes;       /* a mask counts as a row */
     char first_bad[HL_STATUS_MESSAGE_BYTES]; /* "" */
 } hl_image_report;
 /* As it is now; batches may be filled meanwhile. */

@@ -101,13 +101,27 @@ def image_source(
     on_bad: str = "raise",
     bad_max: int = 0,
     companions: Sequence[npt.NDArray[Any]] = (),
+    annotations: tuple[
+        bytes | None,
+        Callable[[str, bytes, int, int, int], npt.NDArray[np.uint8]] | None,
+        int,
+        int,
+        npt.NDArray[np.float32] | None,
+        npt.NDArray[np.int32] | None,
+    ]
+    | None = None,
 ) -> Source:
     """A Source of n image files, whose names stand in bytes, each with a NUL.
 
     Fields: the image, uint8 (channels, height, width) by the packed augmentation; with on_bad
-    "skip" its weight, float32, 0 for a file that cannot be decoded; then a row of each companion,
-    with "replace" that of the file that is shown. caching: "nothing", "files" or "images", at most
+    "skip" its weight, float32, 0 for a file that cannot be decoded; then its mask, class ids
+    (height, width), and its points, float32 (n_points, 3); then a row of each companion, with
+    "replace" that of the file that is shown. caching: "nothing", "files" or "images", at most
     cache_bytes. More than bad_max bad files are an error whatever on_bad says.
+
+    annotations: names of the masks' files, their reader, the number of classes, the id that is
+    ignored (-1: none), points float32 (n, n_points, 3) and int32 (n_points,) partners of points
+    where images are mirrored.
     """
 
 def image_report(source: Source, /) -> dict[str, Any]:

@@ -2,9 +2,10 @@
  *
  * What TurboJPEG does not decode goes to a reader, a function of Python's: reader(name, data,
  * channels, min_height, min_width) gives uint8 of shape (height, width, channels), upright, and may
- * give it smaller than it is stored as long as both sides are at least so large (0: as stored). It
- * runs on loader threads with the GIL, and its array is copied. What it raises is a DataError of
- * that file; a ConfigError (nothing is there that decodes) and a MemoryError stay what they are. */
+ * give it smaller than it is stored as long as both sides are at least so large (0: as stored). Of
+ * masks, where channels is 0, it gives the bytes of ids, (height, width, 1 or 2). It runs on loader
+ * threads with the GIL, and its array is copied. What it raises is a DataError of that file; a
+ * ConfigError (nothing is there that decodes) and a MemoryError stay what they are. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -41,13 +42,18 @@ static bool copy_image(const py_reader *reader, PyObject *object, const hl_image
     if (!hl_py_array_read(reader->state, object, "reader", HL_DTYPE_COUNT, &array)) return false;
     hl_type type = {array.dtype, array.shape};
     const int64_t *dim = array.shape.dim;
-    bool good = type.dtype == HL_DTYPE_U8 && type.shape.rank == 3 && dim[2] == request->channels;
+    bool good = type.dtype == HL_DTYPE_U8 && type.shape.rank == 3;
+    const char *last = request->channels == 3 ? "3" : request->channels ? "1" : "1 or 2";
+    if (good && request->channels)
+        good = dim[2] == request->channels;
+    else if (good)
+        good = dim[2] == 1 || dim[2] == 2;
     if (!good)
         hl_py_fail(reader->state, HL_ERROR_SHAPE,
-                   "reader: must give uint8 (height, width, %d), got %s", (int)request->channels,
+                   "reader: must give uint8 (height, width, %s), got %s", last,
                    hl_type_format(&type, got));
     if (good) {
-        hl_status status = hl_image_shape(image, dim[0], dim[1], request->channels);
+        hl_status status = hl_image_shape(image, dim[0], dim[1], (int32_t)dim[2]);
         good = status == HL_OK || hl_py_raise(reader->state, status) != NULL;
     }
     if (good) memcpy(image->pixels, array.data, hl_type_bytes(&type));
@@ -231,7 +237,8 @@ PyObject *hl_py_image_decoder(PyObject *module, PyObject *unused)
 /* What a Source of this kind has made. */
 typedef struct image_files {
     hl_image_source *source;
-    py_reader reader;
+    py_reader reader, mask_reader;
+    hl_py_array points, partners;
     hl_py_array companions[HL_SOURCE_FIELDS_MAX]; /* released with the GIL */
 } image_files;
 
@@ -239,6 +246,8 @@ static void destroy_files(void *made)
 {
     image_files *files = made;
     hl_image_source_destroy(files->source);
+    hl_py_array_release(&files->points);
+    hl_py_array_release(&files->partners);
     for (int i = 0; i < HL_SOURCE_FIELDS_MAX; i++) hl_py_array_release(&files->companions[i]);
     hl_free(files);
 }
@@ -293,6 +302,61 @@ static bool read_companions(hl_py_state *state, PyObject *object, image_files *f
     return good;
 }
 
+/* float32 (n, n_points, 3), and int32 (n_points,). */
+static bool read_points(hl_py_state *state, PyObject *points, PyObject *partners,
+                        image_files *files, int64_t n, hl_annotations *out)
+{
+    const int64_t *dim = files->points.shape.dim;
+    char got[HL_TYPE_TEXT];
+    if (!hl_py_array_borrow(state, points, "points", HL_DTYPE_COUNT, &files->points) ||
+        !hl_py_array_borrow(state, partners, "partners", HL_DTYPE_COUNT, &files->partners))
+        return false;
+    hl_type type = {files->points.dtype, files->points.shape};
+    if (type.dtype == HL_DTYPE_F32 && files->partners.dtype == HL_DTYPE_I32 &&
+        type.shape.rank == 3 && dim[0] == n && dim[1] <= HL_POINTS_MAX &&
+        dim[2] == HL_POINT_NUMBERS && files->partners.n == dim[1]) {
+        out->n_points = (int32_t)dim[1];
+        out->points = files->points.data;
+        out->partners = files->partners.data;
+        return true;
+    }
+    hl_py_fail(state, HL_ERROR_SHAPE,
+               "points: must be float32 (%lld, up to %d, %d), with an int32 partner for each, got "
+               "%s and %lld partners",
+               (long long)n, HL_POINTS_MAX, HL_POINT_NUMBERS, hl_type_format(&type, got),
+               (long long)files->partners.n);
+    return false;
+}
+
+enum { MASKS, MASK_READER, N_CLASSES, IGNORED_ID, POINTS, PARTNERS, N_ANNOTATIONS };
+
+/* A tuple of these; masks and points may be None. It is kept by `self`. */
+static bool read_annotations(hl_py_state *state, PyObject *object, image_files *files, int64_t n,
+                             hl_annotations *out)
+{
+    PyObject *part[N_ANNOTATIONS];
+    if (!object || object == Py_None) return true;
+    if (!PyTuple_Check(object) || PyTuple_Size(object) != N_ANNOTATIONS) {
+        PyErr_Format(PyExc_TypeError, "annotations: must be a tuple of %d", N_ANNOTATIONS);
+        return false;
+    }
+    for (int i = 0; i < N_ANNOTATIONS; i++) part[i] = PyTuple_GetItem(object, i);
+    if (part[POINTS] != Py_None && !read_points(state, part[POINTS], part[PARTNERS], files, n, out))
+        return false;
+    if (part[MASKS] == Py_None) return true;
+    if (!PyBytes_Check(part[MASKS])) {
+        PyErr_SetString(PyExc_TypeError, "masks: must be bytes or None");
+        return false;
+    }
+    out->masks = PyBytes_AsString(part[MASKS]);
+    out->masks_bytes = (size_t)PyBytes_Size(part[MASKS]);
+    return find_reader(state, part[MASK_READER], &files->mask_reader, &out->reader) &&
+           hl_py_int(state, part[N_CLASSES], "n_classes", 1, HL_MASK_CLASSES_MAX,
+                     &out->n_classes) &&
+           hl_py_int(state, part[IGNORED_ID], "ignored_id", -1, HL_MASK_CLASSES_MAX,
+                     &out->ignored_id);
+}
+
 enum {
     PATHS,
     N,
@@ -304,6 +368,7 @@ enum {
     ON_BAD,
     BAD_MAX,
     COMPANIONS,
+    ANNOTATIONS,
     N_PARAMS
 };
 
@@ -349,14 +414,16 @@ static bool init_source(hl_py_state *state, hl_py_source *self, PyObject *const 
         PyErr_SetString(PyExc_TypeError, "paths: must be bytes");
         return false;
     }
-    self->kept = Py_NewRef(given[PATHS]);
+    self->kept = PyTuple_Pack(2, given[PATHS], given[ANNOTATIONS] ? given[ANNOTATIONS] : Py_None);
+    if (!self->kept) return false;
     options.paths = PyBytes_AsString(given[PATHS]);
     options.paths_bytes = (size_t)PyBytes_Size(given[PATHS]);
     options.augment = &augment;
     if (!read_choices(state, given, &options) ||
         !hl_py_augment_read(state, given[AUGMENT], &augment) ||
         !find_reader(state, given[READER], &files->reader, &options.reader) ||
-        !read_companions(state, given[COMPANIONS], files, &options, companions))
+        !read_companions(state, given[COMPANIONS], files, &options, companions) ||
+        !read_annotations(state, given[ANNOTATIONS], files, options.n, &options.annotations))
         return false;
     if (options.reader.read) self->function = Py_NewRef(given[READER]);
     status = hl_image_source_create(&options, &files->source);
@@ -374,7 +441,7 @@ HL_PY_FAST_KEYWORDS(hl_py_image_source)
         .n_params = N_PARAMS,
         .names = {HL_PY_NAME_paths, HL_PY_NAME_n, HL_PY_NAME_channels, HL_PY_NAME_augment,
                   HL_PY_NAME_reader, HL_PY_NAME_caching, HL_PY_NAME_cache_bytes, HL_PY_NAME_on_bad,
-                  HL_PY_NAME_bad_max, HL_PY_NAME_companions}};
+                  HL_PY_NAME_bad_max, HL_PY_NAME_companions, HL_PY_NAME_annotations}};
     hl_py_state *state = hl_py_state_of_module(module);
     PyObject *given[N_PARAMS];
     if (!hl_py_args_parse(state, &signature, args, n_args, keywords, given)) return NULL;

@@ -14,6 +14,7 @@
 
 /* Keywords of functions, interned once. */
 #define HL_PY_NAMES(X)                                                                             \
+    X(annotations)                                                                                 \
     X(array)                                                                                       \
     X(augment)                                                                                     \
     X(backend)                                                                                     \

@@ -7,6 +7,8 @@ _IMAGE, _SOURCE = c("test_image"), c("test_image_source")
 _IMAGES = "tests/data/test_images.py::"
 _SOURCES = "tests/data/test_image_sources.py::"
 _FILES = "tests/data/test_image_files.py::"
+_MASKS = "tests/data/test_annotations.py::"
+_ANNOTATIONS = c("test_annotations")
 
 _HEADERS = [
     Mutant(
@@ -127,7 +129,7 @@ _DECODING = [
     Mutant(
         "pillow-opens-all-formats",
         _DATA + "images.py",
-        "Image.open(io.BytesIO(data), formats=_list_formats())",
+        "Image.open(io.BytesIO(data), formats=formats or _list_formats())",
         "Image.open(io.BytesIO(data))",
         python(_IMAGES + "test_what_cannot_be_decoded_is_a_data_error"),
     ),
@@ -186,8 +188,8 @@ _BATCHES = [
     Mutant(
         "skipped-rows-keep-old-pixels",
         _C + "image_source.c",
-        "if (shown < 0 && dst) memset(dst, 0, bytes);",
-        "(void)bytes;",
+        "if (shown < 0) blank_parts(source, &parts);",
+        "if (shown < -1) blank_parts(source, &parts);",
         _SOURCE,
     ),
     Mutant(
@@ -196,6 +198,44 @@ _BATCHES = [
         "strcmp(message + n - n_said, said) == 0);",
         "strcmp(message, said) == 0);",
         python(_SOURCES + "test_raise", _IMAGES + "test_the_cause_with_a_path_in_front"),
+    ),
+]
+
+_ANNOTATED = [
+    Mutant(
+        "points-keep-their-places-in-a-mirror",
+        _C + "annotations.c",
+        "is_mirrored ? annotations->partners[i]",
+        "is_mirrored ? i",
+        _ANNOTATIONS,
+    ),
+    Mutant(
+        "two-flips-are-a-mirror",
+        _C + "geometry.c",
+        "return determinant(geometry->matrix) < 0;",
+        "return geometry->matrix[0] < 0;",
+        python(_MASKS + "test_pairs_change_places_in_a_mirror"),
+    ),
+    Mutant(
+        "masks-of-any-height-fit",
+        _C + "annotations.c",
+        "if (mask->height != geometry->src_height || mask->width",
+        "if (mask->width",
+        python(_MASKS + "test_bad_masks"),
+    ),
+    Mutant(
+        "ids-of-masks-may-be-one-more",
+        _C + "annotations.c",
+        "if (!is_ignored && id >= annotations->n_classes)",
+        "if (!is_ignored && id > annotations->n_classes)",
+        _ANNOTATIONS,
+    ),
+    Mutant(
+        "grey-of-few-bits-is-levels",
+        _DATA + "images.py",
+        "ids //= 255 // (2**depth - 1)",
+        "ids //= 1",
+        python(_MASKS + "test_ids_are_the_numbers_that_are_stored"),
     ),
 ]
 
@@ -237,4 +277,4 @@ _NAMES = [
     ),
 ]
 
-MUTANTS = [*_HEADERS, *_DECODING, *_BATCHES, *_NAMES]
+MUTANTS = [*_HEADERS, *_DECODING, *_BATCHES, *_ANNOTATED, *_NAMES]

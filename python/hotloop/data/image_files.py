@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from hotloop.base.rules import show
 from hotloop.base.suggest import name_missing
+from hotloop.data.annotations import Wanted, read_points
 from hotloop.data.arrays import column_names
 from hotloop.errors import ConfigError, DataError
 
@@ -55,11 +56,15 @@ class ImageFiles(NamedTuple):
     labels : of shape (n,): the number of a class, or a table's column as it is; None: there are
         none.
     classes : names of the classes by number; None where labels are no numbers of classes.
+    masks : absolute, one per file; None: there are none.
+    points : float32 (n, points, 3), as ``read_points`` gives them; None: there are none.
     """
 
     paths: list[str]
     labels: npt.NDArray[Any] | None
     classes: tuple[str, ...] | None
+    masks: list[str] | None = None
+    points: npt.NDArray[np.float32] | None = None
 
 
 # ---- folders
@@ -191,6 +196,7 @@ def read_image_table(
     path: str,
     label: str | None = None,
     *,
+    wanted: Wanted | None = None,
     root: str | os.PathLike[str] | None = None,
     follow_symlinks: bool = False,
 ) -> ImageFiles:
@@ -203,6 +209,8 @@ def read_image_table(
         The column with the files' paths. Those that are not absolute begin at root.
     label : str, optional
         The column with what they show: texts, whole numbers (both classes) or other numbers.
+    wanted : Wanted, optional
+        The columns of masks and points.
     root : path, optional
         By default the folder of the CSV file, or the current one for a data frame.
     follow_symlinks : bool
@@ -221,21 +229,27 @@ def read_image_table(
         For a row without a path or a label, a file that is not there or no file, a path out of
         root: names the row (from 0, without the header).
     """
-    wanted = [path] if label is None else [path, label]
+    annotated = Wanted() if wanted is None else wanted
+    named = [path, *([] if label is None else [label]), *annotated.columns]
     if isinstance(table, (str, os.PathLike)):
-        columns = _read_csv(os.fspath(table), wanted)
+        columns = _read_csv(os.fspath(table), named)
         begin = os.path.dirname(os.path.abspath(os.fspath(table)))
     else:
-        columns = _read_columns(table, wanted)
+        columns = _read_columns(table, named)
         begin = os.getcwd()
     top = os.path.realpath(os.fspath(root) if root is not None else begin)
     if not len(columns[0]):
         raise DataError("table: must have a row at least, got none")
-    paths = [
-        _resolve(row, value, path, top, follow_symlinks) for row, value in enumerate(columns[0])
-    ]
-    labels = None if label is None else _read_labels(columns[1], label)
-    return ImageFiles(paths, labels, None)
+
+    def resolve(values: Sequence[Any], column: str) -> list[str]:
+        rows = enumerate(values)
+        return [_resolve(row, value, column, top, follow_symlinks) for row, value in rows]
+
+    found = iter(columns)
+    paths = resolve(next(found), path)
+    labels = None if label is None else _read_labels(next(found), label)
+    masks = None if annotated.mask is None else resolve(next(found), annotated.mask)
+    return ImageFiles(paths, labels, None, masks, read_points(list(found), annotated))
 
 
 def _read_csv(name: str, wanted: Sequence[str]) -> list[list[str]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,8 @@ __all__ = [
     "find_image_size",
     "image_source",
     "read_by_pillow",
+    "read_mask_by_pillow",
+    "require_pillow",
 ]
 
 # Pillow's that decode pixels from bytes by themselves: none that starts a program (EPS), reads
@@ -36,6 +38,7 @@ _FORMATS = (
 _PIXELS_MAX = 89_478_485  # HL_IMAGE_PIXELS_MAX
 _SAMPLED = 64  # files whose headers say how large images are, decoded
 _ORIENTATION = 0x0112
+_PNG_GREY, _PNG_PALETTE = 0, 3  # colour types
 
 
 # ---- Pillow
@@ -73,35 +76,112 @@ def read_by_pillow(
     DataError
         If it cannot decode the file, which is too large, truncated, or has no 8 or 16 bits.
     """
+
+    def decode(image: Any) -> npt.NDArray[np.uint8]:
+        from PIL import ImageOps
+
+        if min_height and min_width:
+            turned = image.getexif().get(_ORIENTATION, 1) >= 5
+            least = (min_height, min_width) if turned else (min_width, min_height)
+            image.draft(None, least)
+        return _to_channels(ImageOps.exif_transpose(image), channels)
+
+    return _open_by_pillow(data, None, decode)
+
+
+def read_mask_by_pillow(
+    name: str, data: bytes, channels: int, min_height: int, min_width: int
+) -> npt.NDArray[np.uint8]:
+    """The numbers that a PNG stores, by Pillow: the core's reader of masks.
+
+    Grey of 1, 2, 4, 8 or 16 bits gives its levels as they are stored, a palette the indices into
+    it. EXIF's orientation is applied.
+
+    Parameters
+    ----------
+    name, data, channels, min_height, min_width
+        As for :func:`read_by_pillow`. A mask is given as it is stored, whatever is asked for.
+
+    Returns
+    -------
+    array
+        uint8 (height, width, 1); of 16 bits the two bytes of each number, (height, width, 2).
+
+    Raises
+    ------
+    ConfigError
+        If Pillow is not installed.
+    DataError
+        If it is no PNG, has colours in place of numbers, is too large, or cannot be decoded.
+    """
+
+    def decode(image: Any) -> npt.NDArray[np.uint8]:
+        from PIL import ImageOps
+
+        depth, colours = data[24], data[25]  # of the PNG's header, which Pillow has looked at
+        if colours not in (_PNG_GREY, _PNG_PALETTE):
+            raise DataError(
+                "must have one channel, grey or a palette, whose numbers are class ids, got "
+                f"{image.mode}; save the ids: Image.fromarray(ids.astype(np.uint8)).save(...)"
+            )
+        upright = ImageOps.exif_transpose(image)
+        if depth == 16:
+            wide = np.asarray(upright).astype(np.uint16)
+            return wide[:, :, None].view(np.uint8)
+        ids = np.asarray(upright).astype(np.uint8)
+        if colours == _PNG_GREY and depth in (2, 4):  # Pillow gives levels up to 255
+            ids //= 255 // (2**depth - 1)
+        return ids[:, :, None]
+
+    return _open_by_pillow(data, ["PNG"], decode)
+
+
+def require_pillow() -> None:
+    """Refuses to go on without Pillow.
+
+    Raises
+    ------
+    ConfigError
+    """
     try:
-        from PIL import Image, ImageOps
+        import PIL.Image  # noqa: F401
     except ImportError as error:
         raise ConfigError(
             "image: Pillow must be installed for what TurboJPEG does not decode, got no module "
             "PIL; install it with: pip install pillow"
         ) from error
+
+
+def _open_by_pillow(
+    data: bytes, formats: list[str] | None, decode: Callable[[Any], npt.NDArray[np.uint8]]
+) -> npt.NDArray[np.uint8]:
+    """What decode makes of the image that the bytes are, in one of the formats (None: of all ours).
+
+    Raises
+    ------
+    ConfigError, DataError
+    """
+    require_pillow()
+    from PIL import Image
+
     try:
-        with Image.open(io.BytesIO(data), formats=_list_formats()) as image:
+        with Image.open(io.BytesIO(data), formats=formats or _list_formats()) as image:
             height, width = image.height, image.width
             if height * width > _PIXELS_MAX:
                 raise DataError(
                     f"image: must have 1 to {_PIXELS_MAX} pixels (more may be a decompression "
                     f"bomb), got {height} x {width}"
                 )
-            if min_height and min_width:
-                turned = image.getexif().get(_ORIENTATION, 1) >= 5
-                least = (min_height, min_width) if turned else (min_width, min_height)
-                image.draft(None, least)
-            upright = ImageOps.exif_transpose(image)
-            return _to_channels(upright, channels)
+            return decode(image)
     except DataError:
         raise
     except MemoryError:
         raise
     except Exception as error:  # Pillow's plugins raise whatever a hostile file makes them
         words = " ".join(str(error).split())
+        what = "it" if formats is None else f"it as {' or '.join(formats)}"
         raise DataError(
-            f"image: Pillow must be able to decode it, got {type(error).__name__} {words!r}"
+            f"image: Pillow must be able to decode {what}, got {type(error).__name__} {words!r}"
         ) from error
 
 
@@ -154,6 +234,7 @@ def image_source(
     *,
     channels: int = 3,
     companions: Sequence[npt.NDArray[Any]] = (),
+    annotations: tuple[Any, ...] | None = None,
     caching: str = "nothing",
     cache_bytes: int = 0,
     on_bad: str = "raise",
@@ -170,6 +251,8 @@ def image_source(
     channels : {3, 1}
     companions : sequence of arrays
         C-contiguous, with a row for each file, which come with it (labels).
+    annotations : tuple, optional
+        Masks and points, as ``pack_annotations`` packs them.
     caching : {"nothing", "files", "images"}
         What is kept in memory, at most ``cache_bytes``.
     on_bad : {"raise", "skip", "replace"}
@@ -181,8 +264,8 @@ def image_source(
     Returns
     -------
     _core.Source
-        Fields: images uint8 (channels, height, width); with "skip" their weights, float32; the
-        companions.
+        Fields: images uint8 (channels, height, width); with "skip" their weights, float32; masks
+        and points; the companions.
 
     Raises
     ------
@@ -202,10 +285,13 @@ def image_source(
         on_bad=on_bad,
         bad_max=bad_max,
         companions=companions,
+        annotations=annotations,
     )
 
 
-def choose_caching(paths: Sequence[str], channels: int, max_bytes: int) -> tuple[str, str]:
+def choose_caching(
+    paths: Sequence[str], channels: int, max_bytes: int, masks: Sequence[str] = ()
+) -> tuple[str, str]:
     """What ``cache="ram"`` keeps: decoded images where all of them fit, else files.
 
     Parameters
@@ -213,6 +299,8 @@ def choose_caching(paths: Sequence[str], channels: int, max_bytes: int) -> tuple
     paths : sequence of str
     channels : {3, 1}
     max_bytes : int
+    masks : sequence of str
+        Of the images, where they have some.
 
     Returns
     -------
@@ -225,14 +313,14 @@ def choose_caching(paths: Sequence[str], channels: int, max_bytes: int) -> tuple
         For a file that is not there.
     """
     stored = 0
-    for path in paths:
+    for path in (*paths, *masks):
         try:
             stored += os.stat(path).st_size
         except OSError as error:
             raise DataError(f"image {path}: must be readable, got '{error.strerror}'") from error
     step = max(1, len(paths) // _SAMPLED)
     pixels = [math.prod(find_image_size(path)) for path in paths[::step]]
-    decoded = int(np.mean(pixels) * len(paths)) * channels
+    decoded = int(np.mean(pixels) * len(paths)) * (channels + bool(masks))
     room = f"of {max_bytes / 2**20:,.0f} MiB"
     if decoded <= max_bytes:
         return "images", f"decoded images, about {decoded / 2**20:,.0f} MiB {room}"

@@ -12,6 +12,16 @@ import numpy.typing as npt
 
 from hotloop import _core
 from hotloop.base.rules import byte_size, choice, number, reject, show
+from hotloop.data.annotations import (
+    Wanted,
+    annotation_types,
+    check_mirrors,
+    classes_of_mask,
+    count_mask_classes,
+    name_targets,
+    pack_annotations,
+    read_wanted,
+)
 from hotloop.data.arrays import column_names
 from hotloop.data.augment import pack_augment
 from hotloop.data.image_buckets import find_ratios, nearest_shape, read_shapes
@@ -46,9 +56,13 @@ class _Making(NamedTuple):
     cache_bytes: int
     on_bad: str
     cap: float
+    wanted: Wanted
+    mask_classes: int
 
     def table(self, files: ImageFiles, prefix: str, like: Table | None) -> Table:
-        """Fields of these files: images that are made in batches, and their labels."""
+        """Fields of these files: images that are made in batches, with their masks and points, and
+        their labels.
+        """
         if len(self.augments) == 1:
             return self.of_shape(files, prefix, like, self.augments[0], 1.0)
         n = len(files.paths)
@@ -71,38 +85,57 @@ class _Making(NamedTuple):
     ) -> Table:
         """The same in one shape, which a share of the files has."""
         n = len(files.paths)
-        targets: dict[str, Targets] = {}
+        label = self._read_label(files, prefix, like)
         companions: list[Array] = []
-        if files.labels is not None:
-            y = files.labels
-            if files.classes is not None:
-                y = np.array(files.classes)[y]
-            targets = read_all_targets(y, f"{prefix}y", n, None if like is None else like.targets)
-            if self.on_bad == "replace":
-                companions = [np.ascontiguousarray(target.array) for target in targets.values()]
+        if label is not None and self.on_bad == "replace":
+            companions = [np.ascontiguousarray(label.array)]
         source = image_source(
             files.paths,
             augment,
             channels=self.channels,
             companions=companions,
+            annotations=pack_annotations(self.wanted, files.masks, files.points, self.mask_classes),
             caching=self.caching,
             cache_bytes=int(self.cache_bytes * share),
             on_bad=self.on_bad,
             bad_max=0 if self.on_bad == "raise" else max(1, int(n * share * self.cap)),
         )
-        height, width = augment[:2]
-        types: list[tuple[str, tuple[int, ...]]] = [("uint8", (self.channels, height, width))]
+        size = augment[:2]
+        types: dict[str, tuple[str, tuple[int, ...]]] = {"x": ("uint8", (self.channels, *size))}
         if self.on_bad == "skip":
-            types.append(("float32", ()))
-        types += [(str(array.dtype), array.shape[1:]) for array in companions]
-        streams = make_streams(n, types, source)
-        fields = [Field("x", streams[0], "float32", f"{prefix}X")]
-        for name, target in targets.items():
-            array = streams[-1] if companions else target.array
-            fields.append(Field("y", array, target.dtype, f"{prefix}y{name}"))
-        if self.on_bad == "skip":
-            fields.append(Field("weight", streams[1], "float32", f"{prefix}sample_weight"))
+            types["weight"] = "float32", ()
+        types |= annotation_types(self.wanted, self.mask_classes, size)
+        for array in companions:
+            types["label"] = str(array.dtype), array.shape[1:]
+        arrays = dict(zip(types, make_streams(n, list(types.values()), source)))
+        made = {} if label is None else {"label": label}
+        if "mask" in arrays:
+            made["mask"] = Targets(
+                arrays["mask"], "class", "int64", None, self.mask_classes, has_ignored=True
+            )
+        if "points" in arrays:
+            made["points"] = Targets(arrays["points"], "float", "float32")
+        fields = [Field("x", arrays["x"], "float32", f"{prefix}X")]
+        targets = name_targets(made)
+        for (part, target), name in zip(made.items(), targets):
+            field, called = (f"y.{name}", f"y[{name!r}]") if name else ("y", "y")
+            array = arrays.get(part, target.array)
+            fields.append(Field(field, array, target.dtype, f"{prefix}{called}"))
+        # A mask and points of a sample that is skipped count nothing by themselves.
+        if self.on_bad == "skip" and (label is not None or not made):
+            fields.append(Field("weight", arrays["weight"], "float32", f"{prefix}sample_weight"))
         return Table(tuple(fields), targets, n)
+
+    def _read_label(self, files: ImageFiles, prefix: str, like: Table | None) -> Targets | None:
+        if files.labels is None:
+            return None
+        y = files.labels
+        if files.classes is not None:
+            y = np.array(files.classes)[y]
+        name = "label" if self.wanted.columns else ""
+        known = None if like is None else {"": like.targets[name]}
+        called = f"{prefix}y[{name!r}]" if name else f"{prefix}y"
+        return read_all_targets(y, called, len(files.paths), known)[""]
 
 
 class BadImages:
@@ -272,8 +305,8 @@ class ImageData(SeriesData):
             if isinstance(folder, (str, os.PathLike))
         }
         return cls._of_files(
-            files, own, {"val": val, "test": test}, classes=None, size=size, buckets=buckets,
-            channels=channels,
+            files, own, {"val": val, "test": test}, wanted=Wanted(), mask_classes=0,
+            classes=None, size=size, buckets=buckets, channels=channels,
             augment=augment, normalize=normalize, fit=fit, interpolation=interpolation, cache=cache,
             cache_limit=cache_limit, on_bad_sample=on_bad_sample, max_bad_share=max_bad_share,
             split=split, stratify=stratify, groups=groups, sampler=sampler, weights=weights,
@@ -290,11 +323,15 @@ class ImageData(SeriesData):
         label: str | None = None,
         size: int | Sequence[Any] = 224,
         *,
+        mask: str | None = None,
+        mask_ignore: int | None = None,
+        points: Sequence[Sequence[str]] | None = None,
+        flip_pairs: Sequence[Sequence[int]] | None = None,
         root: str | os.PathLike[str] | None = None,
         val: Any = None,
         test: Any = None,
         groups: Any = None,
-        classes: Sequence[Any] | None = None,
+        classes: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
         channels: str = "rgb",
         augment: Any = "basic",
         normalize: Any = "imagenet",
@@ -321,7 +358,10 @@ class ImageData(SeriesData):
         pin_memory: bool | str = "auto",
         **unknown: Any,
     ) -> Self:
-        """A DataModule of image files that a table names.
+        """A DataModule of image files that a table names, with labels, masks and points.
+
+        y is what there is of label, mask and points: itself where it is one of them, else a dict
+        with these names. Masks and points go through the crops, flips and turns of their image.
 
         Parameters
         ----------
@@ -330,6 +370,22 @@ class ImageData(SeriesData):
             The column of paths. Those that are not absolute begin at root.
         label : str, optional
             The column of labels: texts and whole numbers are classes, other numbers values.
+        mask : str, optional
+            The column of the paths of masks: PNG of one channel, grey of up to 16 bits or with a
+            palette, as large as their images. The numbers that are stored are class ids. y is the
+            class at each pixel, ``(batch, height, width)``, by the nearest pixel; beyond the
+            image's border it is -100, which counts in neither loss nor metrics.
+        mask_ignore : int, optional
+            The id in the files that counts nothing either: 255 of VOC and Cityscapes.
+        points : list of tuple of str, optional
+            For each point its columns (x, y), in pixels of the upright image, the centre of its
+            first pixel being (0, 0), or (x, y, visibility): 0 where it is not labelled, as in COCO.
+            Of a pair that is so where both are empty. y is float32 ``(batch, points, 3)``: x and y
+            in pixels of the batch's images, and a weight of 1; 0, 0 and 0 for what is not labelled
+            or lies outside.
+        flip_pairs : list of (int, int), optional
+            Points, by number from 0, that change places where an image is mirrored: left and right
+            eyes. Needed where augment flips images with several points; [] if none do.
         size : int or (int, int)
             As for :meth:`from_image_folder`.
         root : path, optional
@@ -339,8 +395,11 @@ class ImageData(SeriesData):
             columns.
         groups : str or array_like (n,), optional
             A column of a data frame, or one group for each row: as for :meth:`from_arrays`.
-        classes : sequence, optional
-            Names of the class ids of whole numbers; of texts their order.
+        classes : sequence or dict of them, optional
+            Names of the class ids of whole numbers and masks; of texts their order. Beside masks
+            and points a dict, ``{"mask": [...], "label": [...]}``. Without names of a mask's
+            classes there are as many as the largest id says, and every mask is read once for that;
+            ``range(19)`` spares it.
         buckets, channels, augment, normalize, fit, interpolation
             As for :meth:`from_image_folder`.
         cache, cache_limit, follow_symlinks
@@ -364,12 +423,51 @@ class ImageData(SeriesData):
         ConfigError
             For an option out of its range, or a column that is not there.
         DataError
-            For a row without a path or label, or whose file is not there, by its number.
+            For a row without a path or label, or whose file is not there, by its number; for
+            points that are no numbers. A mask of another size than its image, of colours, or with
+            an id that is no class is a bad sample, with both files' names.
+
+        Examples
+        --------
+        >>> import tempfile, pathlib
+        >>> from PIL import Image
+        >>> root = pathlib.Path(tempfile.mkdtemp())
+        >>> rng = np.random.default_rng(0)
+        >>> lines = ["image,mask,x,y"]
+        >>> for i in range(16):
+        ...     ids = np.zeros((40, 48), np.uint8)
+        ...     ids[10 + i : 18 + i, 20:30] = 1
+        ...     levels = rng.integers(0, 100, (40, 48, 3)) + 150 * ids[:, :, None]
+        ...     Image.fromarray(levels.astype(np.uint8)).save(root / f"{i}.png")
+        ...     Image.fromarray(ids).save(root / f"{i}_mask.png")
+        ...     lines.append(f"{i}.png,{i}_mask.png,24.5,{13.5 + i}")
+        >>> _ = (root / "table.csv").write_text("\\n".join(lines))
+        >>> data = hl.DataModule.from_image_table(
+        ...     root / "table.csv", "image", mask="mask", classes=["back", "box"], size=32, val=4
+        ... )
+        >>> net = nn.Conv2d(3, 2, 3, padding=1)  # logits (batch, 2, 32, 32)
+        >>> result = hl.train(net, data, max_epochs=1, metrics="iou", enable_progress_bar=False)
+
+        Points have a loss that leaves out what is not there:
+
+        >>> def distance(output, target):  # (batch, 1, 2), (batch, 1, 3)
+        ...     weight = target[..., 2:]
+        ...     apart = (output - target[..., :2] / 32) * weight
+        ...     return apart.square().sum() / weight.sum().clamp(min=1.0)
+        >>> data = hl.DataModule.from_image_table(
+        ...     root / "table.csv", "image", points=[("x", "y")], size=32
+        ... )
+        >>> net = nn.Sequential(nn.Flatten(), nn.Linear(3072, 2), nn.Unflatten(1, (1, 2)))
+        >>> result = hl.train(net, data, max_epochs=1, loss=distance, enable_progress_bar=False)
         """
         refuse_options(unknown, cls.from_image_table)
+        wanted = read_wanted(mask, mask_ignore, points, flip_pairs)
+        mask_classes = classes_of_mask(classes, wanted, label)
 
         def read(of: Any, at: Any) -> ImageFiles:
-            return read_image_table(of, path, label, root=at, follow_symlinks=follow_symlinks)
+            return read_image_table(
+                of, path, label, wanted=wanted, root=at, follow_symlinks=follow_symlinks
+            )
 
         files = read(table, root)
         own = {
@@ -383,9 +481,12 @@ class ImageData(SeriesData):
             if groups not in (column_names(table) or ()):
                 raise ConfigError(f"groups: must name a column, got {groups!r}")
             groups = np.asarray(table[groups])
+        if mask is not None and mask_classes is None:
+            masks = [path for part in (files, *own.values()) for path in part.masks or ()]
+            mask_classes = count_mask_classes(masks, wanted.mask_ignore)
         return cls._of_files(
-            files, own, {"val": val, "test": test}, classes=classes, size=size, buckets=buckets,
-            channels=channels,
+            files, own, {"val": val, "test": test}, wanted=wanted, mask_classes=mask_classes or 0,
+            classes=classes, size=size, buckets=buckets, channels=channels,
             augment=augment, normalize=normalize, fit=fit, interpolation=interpolation, cache=cache,
             cache_limit=cache_limit, on_bad_sample=on_bad_sample, max_bad_share=max_bad_share,
             split=split, stratify=stratify, groups=groups, sampler=sampler, weights=weights,
@@ -401,6 +502,8 @@ class ImageData(SeriesData):
         own: Mapping[str, ImageFiles],
         shares: Mapping[str, Any],
         *,
+        wanted: Wanted,
+        mask_classes: int,
         classes: Any,
         size: Any,
         buckets: Any,
@@ -439,12 +542,13 @@ class ImageData(SeriesData):
             pack_augment(augment, one, seed=self._seed, fit=fit, interpolation=interpolation)
             for one in read_shapes(size, buckets, ratios, self._batch_size)
         )
+        check_mirrors(wanted, packed[0])
         n_channels = _CHANNELS[choice(*_CHANNELS)("channels", channels)]
         limit = byte_size("cache_limit", cache_limit)
         caching, facts = "nothing", [("images", f"by {describe_decoder()}")]
         if cache is not None:
             choice("ram")("cache", cache)
-            caching, what = choose_caching(files.paths, n_channels, limit)
+            caching, what = choose_caching(files.paths, n_channels, limit, files.masks or ())
             facts.append(("cache", what))
         making = _Making(
             packed,
@@ -453,11 +557,13 @@ class ImageData(SeriesData):
             limit,
             choice("raise", "skip", "replace")("on_bad_sample", on_bad_sample),
             number(at_least=0.0, at_most=1.0)("max_bad_share", max_bad_share),
+            wanted,
+            mask_classes,
         )
         fixed = _read_normalize(normalize, n_channels)
         table = making.table(files, "", None)
         drawn = {name: None if name in own else share for name, share in shares.items()}
-        _, rows = self._divide(table.n, drawn, ids_of(table.targets), groups, split, 0, stratify)
+        _, rows = self._divide(table.n, drawn, _label_ids(table), groups, split, 0, stratify)
         parts: dict[str, tuple[Table, Rows | None]] = {"train": (table, rows["train"])}
         for name in ("val", "test"):
             if name in own:
@@ -477,6 +583,8 @@ class ImageData(SeriesData):
         self._fixed = self._fit_levels() if fixed is None else fixed
         self._set_sampling(sampler, weights, samples_per_epoch)
         self._name_classes(classes)
+        if wanted.points:
+            self._point_target = "points" if "points" in self._targets else ""
         return self
 
     def _with_rows(self, rows: Mapping[str, Rows]) -> Self:
@@ -503,6 +611,12 @@ class ImageData(SeriesData):
         mean = total / n
         std = np.sqrt(np.maximum(squares / n - np.square(mean), 0.0))
         return _standardize(mean, np.where(std > 0, std, 1.0))
+
+
+def _label_ids(table: Table) -> Array | None:
+    """Class ids by which rows may be stratified: those of labels, whatever is beside them."""
+    label = table.targets.get("label", table.targets.get(""))
+    return ids_of({} if label is None or stream_of(label.array) else {"": label})
 
 
 def _standardize(mean: Any, std: Any) -> list[tuple[str, dict[str, tuple[Any, Any]]]]:

@@ -33,7 +33,7 @@ from hotloop.data.options import read_classes
 from hotloop.data.padding import ROLES
 from hotloop.data.parallel import parallel_map
 from hotloop.data.scaling import doubt_of_values, fit_standard
-from hotloop.data.showing import draw_images
+from hotloop.data.showing import Drawn, draw_images
 from hotloop.data.split import Field, Split, nest_fields
 from hotloop.data.streams import stream_of
 from hotloop.data.tables import Table
@@ -54,6 +54,7 @@ Batch = dict[str, Any]
 SPLITS = ("train", "val", "test")
 _IMAGE_DIMS = 4
 _COLUMNS = 8  # of images that are shown
+_TITLES = ("", "label")  # targets that stand above them
 
 
 class _Found(Protocol):
@@ -72,6 +73,7 @@ class DataSplits:
     _encoding: Encoding | None = None
     facts: tuple[tuple[str, str], ...] = ()  # of how samples are made, for the header of a run
     augment_steps: tuple[SeriesStep, ...] = ()  # what the training step does to its series
+    _point_target: str | None = None  # the target that is points of images
 
     def with_classes(self, classes: Sequence[Any] | Mapping[str, Any]) -> Self:
         """The same data, its class ids numbering given classes: those that a model's outputs mean.
@@ -796,7 +798,8 @@ class DataSplits:
         )
 
     def show_batch(self, split_name: str = "train", n: int = 16, *, epoch: int = 0) -> Any:
-        """Draws the first images of a batch with their labels, as the model gets them.
+        """Draws the first images of a batch with their labels, masks and points, as the model gets
+        them.
 
         Parameters
         ----------
@@ -810,7 +813,8 @@ class DataSplits:
         Returns
         -------
         matplotlib.figure.Figure
-            A notebook shows it.
+            A notebook shows it. A class of a mask has its own colour, over the image; where none
+            counts the image is as it is. Points that count are dots, each in its own colour.
 
         Raises
         ------
@@ -826,12 +830,18 @@ class DataSplits:
         if isinstance(images, (dict, tuple)):
             parts = list(images.values()) if isinstance(images, dict) else list(images)
             images = next((part for part in parts if part.ndim == _IMAGE_DIMS), parts[0])
-        titles: list[str] = []
-        if "" in self._targets and self._targets[""].array.ndim == 1:
-            shown = self._by_names("y", batch["y"][:count])
-            is_value = self._targets[""].kind == "float"
-            titles = [f"{value:.4g}" if is_value else str(value) for value in shown]
-        return draw_images(images[:count], titles, min(count, len(images), _COLUMNS))
+        drawn = Drawn(images[:count])
+        for name, target in self._targets.items():
+            values = (batch["y"][name] if name else batch["y"])[:count]
+            if target.array.ndim == 1 and not drawn.titles and name in _TITLES:
+                shown = self._by_names(f"y.{name}" if name else "y", values)
+                is_value = target.kind == "float"
+                drawn.titles = [f"{value:.4g}" if is_value else str(value) for value in shown]
+            elif name == self._point_target:
+                drawn.points = values
+            elif target.kind == "class" and values.shape[1:] == images.shape[2:]:
+                drawn.mask, drawn.n_classes = values, target.n_classes
+        return draw_images(drawn, min(count, len(images), _COLUMNS))
 
     # ---- as text
 

@@ -424,6 +424,11 @@ def _renumber(
     new: Sequence[Any],
     made: dict[int, Array],
 ) -> Field:
+    if field.stream is not None:
+        raise DataError(
+            f"{field.label}: class ids that are made in batches are not numbered anew, so classes "
+            f"must be those of training, {show(list(new))}, in this order, got {show(list(old))}"
+        )
     series, window = field.source
     if id(series) not in made:
         number = {name: i for i, name in enumerate(new)}

@@ -78,7 +78,8 @@ def mix_batch(batch: dict[str, Any], config: TrainingConfig) -> tuple[dict[str, 
     Raises
     ------
     ConfigError
-        For inputs that are no measurements, and for CutMix of what is no image.
+        For inputs that are no measurements, and for CutMix of what is no image, or beside masks
+        and points.
     """
     if not config.mixup and not config.cutmix:
         return batch, None
@@ -94,6 +95,13 @@ def mix_batch(batch: dict[str, Any], config: TrainingConfig) -> tuple[dict[str, 
             raise ConfigError(
                 "cutmix: inputs must be images (batch, channels, height, width), got shape "
                 f"{leaf.shape}; mixup mixes any rows"
+            )
+    for goal in flatten(batch["y"])[0] if config.cutmix and "y" in batch else []:
+        if goal.ndim > 2:
+            raise ConfigError(
+                "cutmix: targets must be of whole images, since it cuts images and not what is at "
+                f"each pixel or point, got targets of shape {goal.shape}; write mixup, which mixes "
+                "the losses of any targets"
             )
     drawn = uniform_bits((5,), "mixing")
     takes_cut = (drawn[0] < 0.5).cast("float32")  # where both are asked for
