@@ -101,13 +101,16 @@ def image_source(
     on_bad: str = "raise",
     bad_max: int = 0,
     companions: Sequence[npt.NDArray[Any]] = (),
+    stored: tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]] | None = None,
 ) -> Source:
     """A Source of n image files, whose names stand in bytes, each with a NUL.
 
     Fields: the image, uint8 (channels, height, width) by the packed augmentation; with on_bad
     "skip" its weight, float32, 0 for a file that cannot be decoded; then a row of each companion,
     with "replace" that of the file that is shown. caching: "nothing", "files" or "images", at most
-    cache_bytes. More than bad_max bad files are an error whatever on_bad says.
+    cache_bytes. More than bad_max bad files are an error whatever on_bad says. stored: int64 (n, 5)
+    of offset (-1: the file is read), height and width of images that lie decoded in pixels, and of
+    those of their files; used in place.
     """
 
 def image_report(source: Source, /) -> dict[str, Any]:

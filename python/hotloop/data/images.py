@@ -9,6 +9,7 @@ of the two decodes a file depends on its bytes alone.
 from __future__ import annotations
 
 import io
+import math
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -23,6 +24,7 @@ __all__ = [
     "describe_decoder",
     "image_source",
     "read_by_pillow",
+    "read_size",
 ]
 
 # Pillow's that decode pixels from bytes by themselves: none that starts a program (EPS), reads
@@ -156,6 +158,7 @@ def image_source(
     cache_bytes: int = 0,
     on_bad: str = "raise",
     bad_max: int = 0,
+    stored: tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]] | None = None,
 ) -> Any:
     """The core's source of these files.
 
@@ -175,6 +178,8 @@ def image_source(
         file, with its companions.
     bad_max : int
         How many may be bad before it is an error after all.
+    stored : (int64 array (n, 5), uint8 array), optional
+        Images that are there already, as :meth:`ImageCache.store` gives them.
 
     Returns
     -------
@@ -200,6 +205,7 @@ def image_source(
         on_bad=on_bad,
         bad_max=bad_max,
         companions=companions,
+        stored=stored,
     )
 
 
@@ -229,7 +235,7 @@ def choose_caching(paths: Sequence[str], channels: int, max_bytes: int) -> tuple
         except OSError as error:
             raise DataError(f"image {path}: must be readable, got '{error.strerror}'") from error
     step = max(1, len(paths) // _SAMPLED)
-    pixels = [_count_pixels(path) for path in paths[::step]]
+    pixels = [math.prod(read_size(path)) for path in paths[::step]]
     decoded = int(np.mean(pixels) * len(paths)) * channels
     room = f"of {max_bytes / 2**20:,.0f} MiB"
     if decoded <= max_bytes:
@@ -239,8 +245,8 @@ def choose_caching(paths: Sequence[str], channels: int, max_bytes: int) -> tuple
     return "files", f"the first {max_bytes / stored:.0%} of the files that are read"
 
 
-def _count_pixels(path: str) -> int:
-    """Of an image, by its header; 0 for one that is bad, which shows later."""
+def read_size(path: str) -> tuple[int, int]:
+    """Height and width of an image, by its header; 0 for one that is bad, which shows later."""
     from hotloop import _core
 
     try:
@@ -251,5 +257,5 @@ def _count_pixels(path: str) -> int:
             with Image.open(path, formats=_list_formats()) as image:
                 height, width = image.height, image.width
     except (DataError, ImportError, OSError, ValueError):
-        return 0
-    return height * width
+        return 0, 0
+    return height, width

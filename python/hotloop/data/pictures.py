@@ -13,6 +13,7 @@ from hotloop import _core
 from hotloop.base.rules import byte_size, choice, number, reject, show
 from hotloop.data.arrays import column_names
 from hotloop.data.augment import pack_augment
+from hotloop.data.image_cache import ImageCache, read_disk_cache
 from hotloop.data.image_files import ImageFiles, read_image_folder, read_image_table
 from hotloop.data.images import choose_caching, describe_decoder, image_source
 from hotloop.data.options import refuse_options
@@ -44,6 +45,8 @@ class _Making(NamedTuple):
     cache_bytes: int
     on_bad: str
     cap: float
+    workers: int
+    disk: ImageCache | None
 
     def table(self, files: ImageFiles, prefix: str, like: Table | None) -> Table:
         """Fields of these files: images that are made in batches, and their labels."""
@@ -57,6 +60,10 @@ class _Making(NamedTuple):
             targets = read_all_targets(y, f"{prefix}y", n, None if like is None else like.targets)
             if self.on_bad == "replace":
                 companions = [np.ascontiguousarray(target.array) for target in targets.values()]
+        stored = None
+        if self.disk is not None:
+            raises = self.on_bad == "raise"
+            stored = self.disk.store(files.paths, self.workers, raises=raises)
         source = image_source(
             files.paths,
             self.augment,
@@ -66,6 +73,7 @@ class _Making(NamedTuple):
             cache_bytes=self.cache_bytes,
             on_bad=self.on_bad,
             bad_max=0 if self.on_bad == "raise" else max(1, int(n * self.cap)),
+            stored=stored,
         )
         height, width = self.augment[:2]
         types: list[tuple[str, tuple[int, ...]]] = [("uint8", (self.channels, height, width))]
@@ -127,6 +135,8 @@ class ImageData(SeriesData):
         interpolation: str | None = None,
         cache: str | None = None,
         cache_limit: int | str = "2GiB",
+        cache_dir: str | os.PathLike[str] | None = None,
+        cache_size: int | None = None,
         follow_symlinks: bool = False,
         on_bad_sample: str = "raise",
         max_bad_share: float = 0.001,
@@ -181,11 +191,20 @@ class ImageData(SeriesData):
             black.
         interpolation : {"bilinear", "bicubic", "nearest"}, optional
             "bilinear" where no step says another; smaller images are antialiased as Pillow's.
-        cache : {"ram"}, optional
-            Keeps in memory what was read: decoded images where all of them fit into
-            ``cache_limit``, else files.
+        cache : {"ram", "disk"}, optional
+            "ram" keeps in memory what was read: decoded images where all of them fit into
+            ``cache_limit``, else files. "disk" decodes and resizes every image once, now, with a
+            progress bar, and keeps that in ``cache_dir`` for all runs to come.
         cache_limit : int or str
-            Bytes, or "4GB".
+            Of "ram": bytes, or "4GB".
+        cache_dir : path, optional
+            Of "disk": a folder, which several processes and data sets may share. By default
+            "images" in ``$HOTLOOP_CACHE_PATH``, else in "hotloop" of ``$XDG_CACHE_HOME`` or of
+            ``~/.cache``.
+        cache_size : int, optional
+            Of "disk": pixels that the shorter side of kept images has; smaller ones are kept as
+            they are. By default 8/7 of the larger side of ``size``: 256 for 224. Random resized
+            crops show no more detail than that: of a crop of 35 % of a square's area, 151 pixels.
         follow_symlinks : bool
             Whether links may lead out of root.
         on_bad_sample : {"raise", "skip", "replace"}
@@ -216,7 +235,8 @@ class ImageData(SeriesData):
         DataError
             For a folder without classes or a class without images, files that are no images, links
             that lead out. A file that cannot be decoded is found when a batch needs it, or by
-            :meth:`verify`.
+            :meth:`verify`; with ``cache="disk"`` now. For a ``cache_dir`` that cannot be written
+            or has no room.
 
         Examples
         --------
@@ -242,7 +262,8 @@ class ImageData(SeriesData):
         return cls._of_files(
             files, own, {"val": val, "test": test}, classes=None, size=size, channels=channels,
             augment=augment, normalize=normalize, fit=fit, interpolation=interpolation, cache=cache,
-            cache_limit=cache_limit, on_bad_sample=on_bad_sample, max_bad_share=max_bad_share,
+            cache_limit=cache_limit, cache_dir=cache_dir, cache_size=cache_size,
+            on_bad_sample=on_bad_sample, max_bad_share=max_bad_share,
             split=split, stratify=stratify, groups=groups, sampler=sampler, weights=weights,
             samples_per_epoch=samples_per_epoch, batch_size=batch_size, num_workers=num_workers,
             pin_memory=pin_memory, shuffle=shuffle, drop_last=drop_last, seed=seed,
@@ -269,6 +290,8 @@ class ImageData(SeriesData):
         interpolation: str | None = None,
         cache: str | None = None,
         cache_limit: int | str = "2GiB",
+        cache_dir: str | os.PathLike[str] | None = None,
+        cache_size: int | None = None,
         follow_symlinks: bool = False,
         on_bad_sample: str = "raise",
         max_bad_share: float = 0.001,
@@ -307,7 +330,9 @@ class ImageData(SeriesData):
             A column of a data frame, or one group for each row: as for :meth:`from_arrays`.
         classes : sequence, optional
             Names of the class ids of whole numbers; of texts their order.
-        channels, augment, normalize, fit, interpolation, cache, cache_limit, follow_symlinks
+        channels, augment, normalize, fit, interpolation, follow_symlinks
+            As for :meth:`from_image_folder`.
+        cache, cache_limit, cache_dir, cache_size
             As for :meth:`from_image_folder`.
         on_bad_sample, max_bad_share, num_workers, prefetch_factor, persistent_workers
             As for :meth:`from_image_folder`.
@@ -350,7 +375,8 @@ class ImageData(SeriesData):
         return cls._of_files(
             files, own, {"val": val, "test": test}, classes=classes, size=size, channels=channels,
             augment=augment, normalize=normalize, fit=fit, interpolation=interpolation, cache=cache,
-            cache_limit=cache_limit, on_bad_sample=on_bad_sample, max_bad_share=max_bad_share,
+            cache_limit=cache_limit, cache_dir=cache_dir, cache_size=cache_size,
+            on_bad_sample=on_bad_sample, max_bad_share=max_bad_share,
             split=split, stratify=stratify, groups=groups, sampler=sampler, weights=weights,
             samples_per_epoch=samples_per_epoch, batch_size=batch_size, num_workers=num_workers,
             pin_memory=pin_memory, shuffle=shuffle, drop_last=drop_last, seed=seed,
@@ -373,6 +399,8 @@ class ImageData(SeriesData):
         interpolation: Any,
         cache: Any,
         cache_limit: Any,
+        cache_dir: Any,
+        cache_size: Any,
         on_bad_sample: Any,
         max_bad_share: Any,
         split: Any,
@@ -400,8 +428,12 @@ class ImageData(SeriesData):
         n_channels = _CHANNELS[choice(*_CHANNELS)("channels", channels)]
         limit = byte_size("cache_limit", cache_limit)
         caching, facts = "nothing", [("images", f"by {describe_decoder()}")]
-        if cache is not None:
-            choice("ram")("cache", cache)
+        self._auto_workers = min(int(_core.cpu_info()["threads"]), _MOST_THREADS)
+        workers = (
+            self._auto_workers if self._num_workers == "auto" else max(1, int(self._num_workers))
+        )
+        disk = read_disk_cache(cache, cache_dir, cache_size, packed, n_channels)
+        if cache == "ram":
             caching, what = choose_caching(files.paths, n_channels, limit)
             facts.append(("cache", what))
         making = _Making(
@@ -411,6 +443,8 @@ class ImageData(SeriesData):
             limit,
             choice("raise", "skip", "replace")("on_bad_sample", on_bad_sample),
             number(at_least=0.0, at_most=1.0)("max_bad_share", max_bad_share),
+            workers,
+            disk,
         )
         fixed = _read_normalize(normalize, n_channels)
         table = making.table(files, "", None)
@@ -422,7 +456,8 @@ class ImageData(SeriesData):
                 parts[name] = making.table(own[name], f"{name} ", table), None
             elif rows[name] is not None:
                 parts[name] = table, rows[name]
-        self._auto_workers = min(int(_core.cpu_info()["threads"]), _MOST_THREADS)
+        if disk is not None:
+            facts.append(("cache", disk.describe()))
         self.facts = tuple(facts)
         for name, (of, _) in parts.items():
             stream = stream_of(of.fields[0].array)
