@@ -1,4 +1,4 @@
-"""Images kept on disk: what a batch has, what is made when, interruptions, damage, other processes."""
+"""Images kept on disk: what a batch has, what is made when, interruptions, damage."""
 
 import io
 import os
@@ -250,7 +250,10 @@ def test_changed_moved_and_doubled_files(root: Path, decoded: list[int]) -> None
     assert (read(changed)[0] == 77).all()
 
 
-def test_copies_are_stored_once(root: Path, decoded: list[int]) -> None:
+def test_copies_are_stored_once(
+    root: Path, decoded: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(image_cache, "_BATCH_BYTES", 1)  # the others are decoded before it is there
     for i in range(3, 30, 2):
         shutil.copy(root / "dog" / "01.jpg", root / "dog" / f"{i:02}.jpg")
     cached(root)
@@ -508,6 +511,12 @@ def _other_tables(folder: Path) -> None:
     index.commit()
 
 
+def _other_sizes(folder: Path) -> None:
+    index = sqlite3.connect(folder / "index.sqlite")
+    index.execute("UPDATE images SET src_height = src_height + 1")
+    index.commit()
+
+
 def _other_places(folder: Path) -> None:
     index = sqlite3.connect(folder / "index.sqlite")
     index.execute("UPDATE images SET at = at + 3")
@@ -540,7 +549,7 @@ def _no_facts(folder: Path) -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        _garbage_index, _holes_in_index, _other_tables, _other_places, _short_pixels,
+        _garbage_index, _holes_in_index, _other_tables, _other_places, _other_sizes, _short_pixels,
         _other_pixels, _zeroed_pixels, _no_facts,
     ],
 )  # fmt: skip

@@ -395,10 +395,7 @@ class ImageCache:
         for row in stored[:: max(1, len(stored) // _SAMPLED)]:
             at, height, width = (int(number) for number in table[row, :3])
             bytes_ = height * width * self._channels
-            if (
-                at + bytes_ > len(pixels)
-                or zlib.crc32(pixels[at : at + bytes_].data) != sums[row]
-            ):
+            if at + bytes_ > len(pixels) or zlib.crc32(pixels[at : at + bytes_].data) != sums[row]:
                 raise _Damaged("an image has another sum")
 
     # ---- writing

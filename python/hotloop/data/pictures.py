@@ -31,6 +31,7 @@ Array = npt.NDArray[Any]
 
 _IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _MOST_THREADS = 16
+_FIXED_STEPS = ("resize", "center_crop")
 _FITTED_ON = 2000  # images whose levels normalize="standard" averages
 _CHANNELS = {"rgb": 3, "grey": 1, "gray": 1}
 _WHITE = 255.0
@@ -425,6 +426,7 @@ class ImageData(SeriesData):
         )
         self._set_loading(prefetch_factor, persistent_workers)
         packed = pack_augment(augment, size, seed=self._seed, fit=fit, interpolation=interpolation)
+        self._is_random = any(kind not in _FIXED_STEPS for kind, *_ in packed[-1])
         n_channels = _CHANNELS[choice(*_CHANNELS)("channels", channels)]
         limit = byte_size("cache_limit", cache_limit)
         caching, facts = "nothing", [("images", f"by {describe_decoder()}")]
@@ -473,22 +475,25 @@ class ImageData(SeriesData):
 
     def _with_rows(self, rows: Mapping[str, Rows]) -> Self:
         made = super()._with_rows(rows)
-        if self._is_fitted and "train" in rows:
-            made._fixed = made._fit_levels()
+        if "train" in rows:
+            made._refit()
         return made
+
+    def _refit(self) -> None:
+        if self._is_fitted:
+            self._fixed = self._fit_levels()
 
     def _fit_levels(self) -> list[tuple[str, dict[str, tuple[Any, Any]]]]:
         """Mean and standard deviation of each channel over training's images, some of many."""
         split = self._splits["train"]
-        stream = stream_of(split.fields[0].array)
-        assert stream is not None  # of images
+        images = split.fields[0].array  # a stream, or what map made of one
         rows = np.arange(split.n) if split.rows is None else split.rows
         rows = rows[:: max(1, len(rows) // _FITTED_ON)]
-        total = np.zeros(stream.shape[1])
-        squares = np.zeros(stream.shape[1])
+        total = np.zeros(images.shape[1])
+        squares = np.zeros(images.shape[1])
         n = 0
         for begin in range(0, len(rows), 64):
-            levels = stream[rows[begin : begin + 64]].astype(np.float64)
+            levels = images[rows[begin : begin + 64]].astype(np.float64)
             total += levels.sum(axis=(0, 2, 3))
             squares += np.square(levels).sum(axis=(0, 2, 3))
             n += levels[:, 0].size
