@@ -233,6 +233,11 @@ def test_folds_groups_subsets_and_sampling(cache: str | None, tmp_path: Path) ->
         np.testing.assert_array_equal(a.rows("val"), b.rows("val"))
         X, y = b.arrays("val")
         np.testing.assert_array_equal(a.arrays("val")[0], folded(X, y))
+    by_time = data_of(split="time", val=20, gap=5)  # rows of the gap are in no split
+    for a, b in zip(
+        by_time.map(fold_up, cache=cache).folds(3, gap=0), by_time.folds(3, gap=0), strict=True
+    ):
+        np.testing.assert_array_equal(a.arrays("train")[0], folded(*b.arrays("train")))
     few = data.subset(0.2)
     np.testing.assert_array_equal(few.rows("train"), source.subset(0.2).rows("train"))
     drawn = data_of(sampler="balanced", samples_per_epoch=48)
@@ -419,7 +424,7 @@ def folders(tmp_path: Path) -> list[Path]:
 def test_nothing_is_made_twice(tmp_path: Path, made: list[int]) -> None:
     first = mapped(data_of(), counting(made), "disk", tmp_path, key="a")
     assert len(made) == N + 1  # the first one says what samples are
-    again = mapped(data_of(val=0.4, seed=7), counting(made), "disk", tmp_path, key="a")
+    again = mapped(data_of(val=0.4, test=5, seed=7), counting(made), "disk", tmp_path, key="a")
     assert len(made) == N + 2
     X, y = _whole()
     np.testing.assert_array_equal(again.arrays("val")[0], X[again.rows("val")])
@@ -453,7 +458,7 @@ def test_other_data_and_functions_are_others(tmp_path: Path) -> None:
             (data_of(), scale(3)),
             (data_of(), scale(np.arange(6))),
             (data_of(), scale(np.arange(1, 7))),
-            (DataModule.from_arrays(np.ones((N, 6)), np.arange(N) % 4), scale(2)),
+            (DataModule.from_arrays(np.ones((N, 6)), np.arange(N) % 4, val=0.2), scale(2)),
             (data_of(), lambda x, y: (2.0 * x, y)),
         ],
         1,

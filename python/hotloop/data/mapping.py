@@ -443,7 +443,7 @@ def _digest(made: _MappedRows, fn: Callable[..., Any], key: str | None) -> str:
                 f"key: {field.label} is made when a batch needs it, so what it holds is not known; "
                 "write key='...', a text that you change whenever the data or fn changes"
             )
-    return f"{'-'.join(made.splits)}-{into.hexdigest()}"
+    return f"{next(iter(made.splits))}-{into.hexdigest()}"
 
 
 # ---- the DataModule
