@@ -20,6 +20,7 @@ import pytest
 from hotloop import DataModule, _core, nn
 from hotloop.data import cache_folder, image_cache
 from hotloop.data.augment import pack_augment
+from hotloop.data.disk_cache import read_disk_cache
 from hotloop.data.image_cache import shrink_image
 from hotloop.errors import ConfigError, DataError, DataWarning
 from needs import take_library
@@ -165,7 +166,7 @@ def test_the_side_is_8_7_of_the_batchs(root: Path) -> None:
     assert "-rgb-55-bilinear-" in folder_of(root).name  # 48 * 8 / 7 = 54.9
     for size, side in ((224, 256), ((32, 64), 74), (7, 8)):
         packed = pack_augment("none", size)
-        assert image_cache.read_disk_cache("disk", "x", None, packed, 3).side == side
+        assert read_disk_cache("disk", "x", None, packed, 3).side == side
 
 
 def test_threads_make_the_same_bits(root: Path) -> None:
@@ -331,6 +332,19 @@ def test_the_folder_by_default(root: Path, monkeypatch: pytest.MonkeyPatch, tmp_
 def test_wrong_options(root: Path, options: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         cached(root, **options)
+
+
+def test_a_python_without_sqlite(root: Path) -> None:
+    code = (
+        "import sys; sys.modules['sqlite3'] = None; from hotloop import DataModule, ConfigError\n"
+        "DataModule.from_image_folder(sys.argv[1], 8)\n"
+        "try: DataModule.from_image_folder(sys.argv[1], 8, cache='disk')\n"
+        "except ConfigError as error: print(error)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(root)], stdout=subprocess.PIPE, text=True, check=True
+    )
+    assert "cache: 'disk' needs the module sqlite3 of Python" in done.stdout
 
 
 def test_a_disk_without_room(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

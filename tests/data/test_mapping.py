@@ -237,7 +237,7 @@ def test_folds_groups_subsets_and_sampling(cache: str | None, tmp_path: Path) ->
     for a, b in zip(
         by_time.map(fold_up, cache=cache).folds(3, gap=0), by_time.folds(3, gap=0), strict=True
     ):
-        np.testing.assert_array_equal(a.arrays("train")[0], folded(*b.arrays("train")))
+        np.testing.assert_array_equal(a.arrays("val")[0], folded(*b.arrays("val")))
     few = data.subset(0.2)
     np.testing.assert_array_equal(few.rows("train"), source.subset(0.2).rows("train"))
     drawn = data_of(sampler="balanced", samples_per_epoch=48)

@@ -41,13 +41,12 @@ import numpy.typing as npt
 
 from hotloop import _core
 from hotloop.base.messages import counted, format_bytes, show, warn
-from hotloop.base.rules import choice, reject, whole
-from hotloop.data.cache_folder import check_space, find_folder, make_folder
+from hotloop.data.cache_folder import check_space, make_folder
 from hotloop.data.images import describe_decoder, read_by_pillow, read_size
 from hotloop.data.parallel import map_ahead
 from hotloop.errors import DataError, DataWarning
 
-__all__ = ["ImageCache", "read_disk_cache", "shrink_image"]
+__all__ = ["ImageCache", "shrink_image"]
 
 Array = npt.NDArray[Any]
 Table = npt.NDArray[np.int64]
@@ -102,37 +101,6 @@ class _Image(NamedTuple):
     pixels: Array | None  # None: they are stored already
     src_height: int
     src_width: int
-
-
-def read_disk_cache(
-    cache: Any, folder: Any, side: Any, augment: tuple[Any, ...], channels: int
-) -> ImageCache | None:
-    """What ``cache=``, ``cache_dir=`` and ``cache_size=`` mean; None: nothing is kept on disk.
-
-    Parameters
-    ----------
-    cache, folder, side
-        As the user gives them.
-    augment : tuple
-        Packed, with the size of the batch's images and the filter.
-    channels : {3, 1}
-
-    Raises
-    ------
-    ConfigError
-    """
-    if cache is not None:
-        choice("ram", "disk")("cache", cache)
-    if cache != "disk":
-        for name, value in (("cache_dir", folder), ("cache_size", side)):
-            if value is not None:
-                reject(name, "is of cache='disk'", value, "write cache='disk', or leave it out")
-        return None
-    height, width, _, smoothing = augment[:4]
-    if side is None:
-        side = -(-8 * max(height, width) // 7)
-    side = whole(1, _LONGEST)("cache_size", side)
-    return ImageCache(find_folder(folder, "images"), channels, side, smoothing)
 
 
 # ---- one image

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ from hotloop import _core
 from hotloop.base.rules import byte_size, choice, number, reject, show
 from hotloop.data.arrays import column_names
 from hotloop.data.augment import pack_augment
-from hotloop.data.image_cache import ImageCache, read_disk_cache
+from hotloop.data.disk_cache import read_disk_cache
 from hotloop.data.image_files import ImageFiles, read_image_folder, read_image_table
 from hotloop.data.images import choose_caching, describe_decoder, image_source
 from hotloop.data.options import refuse_options
@@ -23,6 +23,9 @@ from hotloop.data.streams import make_streams, stream_of
 from hotloop.data.tables import Table
 from hotloop.data.targets import Targets, ids_of, read_all_targets
 from hotloop.errors import ConfigError
+
+if TYPE_CHECKING:
+    from hotloop.data.image_cache import ImageCache
 
 __all__ = ["ImageData"]
 
