@@ -1,4 +1,4 @@
-"""What ``cache="disk"`` of images means, apart from what does it: that needs sqlite3, and few do."""
+"""What ``cache="disk"`` of images means, apart from what does it, which needs sqlite3."""
 
 from __future__ import annotations
 
