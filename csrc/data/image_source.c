@@ -111,6 +111,18 @@ static hl_status load_file(hl_image_source *source, worker *w, int64_t at, hl_en
     return is_cached ? hl_image_cache_put_file(source->cache, at, &w->file) : HL_OK;
 }
 
+/* False: the row is not stored. */
+static bool find_stored(const hl_image_source *source, int64_t row, hl_image *out_image)
+{
+    const hl_image_source_options *options = &source->options;
+    if (!options->stored || options->stored[row].offset < 0) return false;
+    const hl_stored_image *stored = &options->stored[row];
+    /* nobody writes to it: its capacity is 0 */
+    uint8_t *pixels = (uint8_t *)(uintptr_t)(options->stored_pixels + stored->offset);
+    *out_image = (hl_image){stored->height, stored->width, options->channels, pixels, 0};
+    return true;
+}
+
 /* The image of a file, as large as it is looked at, and where the output lies in it. */
 static hl_status load_image(hl_image_source *source, worker *w, int64_t row,
                             const hl_augment_key *key, hl_image *out_image,
@@ -121,6 +133,9 @@ static hl_status load_image(hl_image_source *source, worker *w, int64_t row,
     hl_image_request request = {source->options.channels, 0, 0};
     hl_image_header header;
     hl_encoded file;
+    if (find_stored(source, row, out_image))
+        return hl_augment_geometry(&source->augment, key, source->options.stored[row].src_height,
+                                   source->options.stored[row].src_width, out_geometry);
     if (!is_cached || !hl_image_cache_get_image(source->cache, row, out_image)) {
         HL_TRY(load_file(source, w, row, &file));
         HL_TRY(hl_image_header_read(&file, &header));
@@ -286,6 +301,25 @@ static hl_status fill(void *context, const hl_batch *batch, void *const *fields)
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
+/* Rows come out of files that anything may have happened to. */
+static hl_status check_stored(const hl_image_source_options *options)
+{
+    for (int64_t row = 0; options->stored && row < options->n; row++) {
+        const hl_stored_image *stored = &options->stored[row];
+        if (stored->offset < 0) continue;
+        HL_TRY(hl_image_check_size(stored->height, stored->width));
+        HL_TRY(hl_image_check_size(stored->src_height, stored->src_width));
+        int64_t bytes = stored->height * stored->width * options->channels;
+        if (bytes > options->stored_bytes || stored->offset > options->stored_bytes - bytes)
+            return hl_status_set(HL_ERROR_DATA,
+                                 "stored: image %lld must end within %lld bytes, got %lld from "
+                                 "%lld on",
+                                 (long long)row, (long long)options->stored_bytes, (long long)bytes,
+                                 (long long)stored->offset);
+    }
+    return HL_OK;
+}
+
 static hl_status check_options(const hl_image_source_options *options)
 {
     const hl_annotations *annotations = &options->annotations;
@@ -303,6 +337,7 @@ static hl_status check_options(const hl_image_source_options *options)
         return hl_status_set(HL_ERROR_CONFIG, "companions: must be 0 to %d, got %d",
                              HL_SOURCE_FIELDS_MAX - before, options->n_companions);
     HL_TRY(hl_annotations_check(annotations));
+    HL_TRY(check_stored(options));
     return hl_augment_check(options->augment);
 }
 

@@ -5,7 +5,9 @@
  * to batch. The header says how large the image is before it is decoded, the geometry how many of
  * its pixels one of the output spans, so a JPEG is decoded no larger than it is looked at. What a
  * row looks like is a function of its file, the epoch and the row number: whatever the threads do,
- * whatever lies in the cache, and wherever a run begins.
+ * whatever lies in the cache, and wherever a run begins. A row that was decoded and resized
+ * beforehand (hl_stored_image) is read where it lies; what is drawn goes by the size of its file,
+ * so that it shows the same part as without.
  *
  * Fields: 0 the image, uint8 (channels, height, width); then, where bad samples are skipped, its
  * weight, float32 (), 0 for a bad one; then its mask, class ids (height, width) in hl_mask_dtype,
@@ -40,6 +42,13 @@ typedef struct hl_image_companion {
     const void *data;
 } hl_image_companion;
 
+/* An image that was decoded beforehand, and maybe made smaller. */
+typedef struct hl_stored_image {
+    int64_t offset; /* of its pixels (height, width, channels) in what is stored; -1: it is not */
+    int64_t height, width;
+    int64_t src_height, src_width; /* of the file's image */
+} hl_stored_image;
+
 typedef struct hl_image_source_options {
     int64_t n;
     const char *paths; /* one behind another, each with its NUL; borrowed */
@@ -54,11 +63,15 @@ typedef struct hl_image_source_options {
     hl_annotations annotations;
     int32_t n_companions;
     const hl_image_companion *companions; /* copied; their data borrowed */
+    const hl_stored_image *stored;        /* by row, borrowed; NULL: none is */
+    const uint8_t *stored_pixels;         /* of all of them, borrowed */
+    int64_t stored_bytes;
 } hl_image_source_options;
 
 typedef struct hl_image_source hl_image_source;
 
-/* ConfigError for options that make no sense. No file is looked at yet. */
+/* ConfigError for options that make no sense, DataError for a stored image beyond what is stored.
+ * No file is looked at yet. */
 hl_status hl_image_source_create(const hl_image_source_options *options,
                                  HL_GIVE hl_image_source **out_source);
 /* NULL is allowed; nobody fills a batch any more. */

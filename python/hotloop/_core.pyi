@@ -110,6 +110,7 @@ def image_source(
         npt.NDArray[np.int32] | None,
     ]
     | None = None,
+    stored: tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]] | None = None,
 ) -> Source:
     """A Source of n image files, whose names stand in bytes, each with a NUL.
 
@@ -122,6 +123,9 @@ def image_source(
     annotations: names of the masks' files, their reader, the number of classes, the id that is
     ignored (-1: none), points float32 (n, n_points, 3) and int32 (n_points,) partners of points
     where images are mirrored.
+
+    stored: int64 (n, 5) of offset (-1: the file is read), height and width of images that lie
+    decoded in pixels, and of those of their files; used in place.
     """
 
 def image_report(source: Source, /) -> dict[str, Any]:

@@ -239,7 +239,8 @@ typedef struct image_files {
     hl_image_source *source;
     py_reader reader, mask_reader;
     hl_py_array points, partners;
-    hl_py_array companions[HL_SOURCE_FIELDS_MAX]; /* released with the GIL */
+    hl_py_array companions[HL_SOURCE_FIELDS_MAX]; /* released with the GIL, as the others */
+    hl_py_array stored, pixels;
 } image_files;
 
 static void destroy_files(void *made)
@@ -249,6 +250,8 @@ static void destroy_files(void *made)
     hl_py_array_release(&files->points);
     hl_py_array_release(&files->partners);
     for (int i = 0; i < HL_SOURCE_FIELDS_MAX; i++) hl_py_array_release(&files->companions[i]);
+    hl_py_array_release(&files->stored);
+    hl_py_array_release(&files->pixels);
     hl_free(files);
 }
 
@@ -357,6 +360,40 @@ static bool read_annotations(hl_py_state *state, PyObject *object, image_files *
                      &out->ignored_id);
 }
 
+/* (table, pixels): int64 (n, 5), rows as hl_stored_image has them, and uint8 (bytes,). */
+static bool read_stored(hl_py_state *state, PyObject *object, image_files *files,
+                        hl_image_source_options *options)
+{
+    enum { WORDS = sizeof(hl_stored_image) / sizeof(int64_t) };
+    char got[HL_TYPE_TEXT];
+    if (!object || object == Py_None) return true;
+    if (!PyTuple_Check(object) || PyTuple_Size(object) != 2) {
+        PyErr_SetString(PyExc_TypeError, "stored: must be (table, pixels) or None");
+        return false;
+    }
+    hl_py_array *table = &files->stored, *pixels = &files->pixels;
+    if (!hl_py_array_borrow(state, PyTuple_GetItem(object, 0), "stored", HL_DTYPE_COUNT, table) ||
+        !hl_py_array_borrow(state, PyTuple_GetItem(object, 1), "stored", HL_DTYPE_COUNT, pixels))
+        return false;
+    hl_type types[2] = {{table->dtype, table->shape}, {pixels->dtype, pixels->shape}};
+    const hl_shape *shape = &table->shape;
+    if (table->dtype != HL_DTYPE_I64 || shape->rank != 2 || shape->dim[0] != options->n ||
+        shape->dim[1] != WORDS) {
+        hl_py_fail(state, HL_ERROR_SHAPE, "stored: its table must be int64 (%lld, %d), got %s",
+                   (long long)options->n, WORDS, hl_type_format(&types[0], got));
+        return false;
+    }
+    if (pixels->dtype != HL_DTYPE_U8 || pixels->shape.rank != 1) {
+        hl_py_fail(state, HL_ERROR_SHAPE, "stored: its pixels must be uint8 (bytes,), got %s",
+                   hl_type_format(&types[1], got));
+        return false;
+    }
+    options->stored = table->data;
+    options->stored_pixels = pixels->data;
+    options->stored_bytes = pixels->shape.dim[0];
+    return true;
+}
+
 enum {
     PATHS,
     N,
@@ -369,6 +406,7 @@ enum {
     BAD_MAX,
     COMPANIONS,
     ANNOTATIONS,
+    STORED,
     N_PARAMS
 };
 
@@ -423,7 +461,8 @@ static bool init_source(hl_py_state *state, hl_py_source *self, PyObject *const 
         !hl_py_augment_read(state, given[AUGMENT], &augment) ||
         !find_reader(state, given[READER], &files->reader, &options.reader) ||
         !read_companions(state, given[COMPANIONS], files, &options, companions) ||
-        !read_annotations(state, given[ANNOTATIONS], files, options.n, &options.annotations))
+        !read_annotations(state, given[ANNOTATIONS], files, options.n, &options.annotations) ||
+        !read_stored(state, given[STORED], files, &options))
         return false;
     if (options.reader.read) self->function = Py_NewRef(given[READER]);
     status = hl_image_source_create(&options, &files->source);
@@ -441,7 +480,8 @@ HL_PY_FAST_KEYWORDS(hl_py_image_source)
         .n_params = N_PARAMS,
         .names = {HL_PY_NAME_paths, HL_PY_NAME_n, HL_PY_NAME_channels, HL_PY_NAME_augment,
                   HL_PY_NAME_reader, HL_PY_NAME_caching, HL_PY_NAME_cache_bytes, HL_PY_NAME_on_bad,
-                  HL_PY_NAME_bad_max, HL_PY_NAME_companions, HL_PY_NAME_annotations}};
+                  HL_PY_NAME_bad_max, HL_PY_NAME_companions, HL_PY_NAME_annotations,
+                  HL_PY_NAME_stored}};
     hl_py_state *state = hl_py_state_of_module(module);
     PyObject *given[N_PARAMS];
     if (!hl_py_args_parse(state, &signature, args, n_args, keywords, given)) return NULL;

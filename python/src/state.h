@@ -61,6 +61,7 @@
     X(session)                                                                                     \
     X(shuffle)                                                                                     \
     X(std)                                                                                         \
+    X(stored)                                                                                      \
     X(stream)                                                                                      \
     X(types)                                                                                       \
     X(weights)

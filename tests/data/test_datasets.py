@@ -347,6 +347,20 @@ def wrong(at: int, sample: Any, good: Any = None) -> Made:
     return Made(make)
 
 
+def test_integers_do_not_wrap_around() -> None:
+    samples = [(np.array([1, 2], np.uint8), 0)] * 5 + [(np.array([1, 300]), 0)]
+    data = DataModule(samples, batch_size=6, shuffle=False)
+    with pytest.raises(
+        DataError, match=r"train_dataset\[5\]: x must be uint8 as others, got int64"
+    ):
+        next(data.train_batches())
+
+
+def test_numpys_floats_are_values() -> None:
+    data = DataModule([(np.zeros(2), np.float64(i) / 2) for i in range(4)], shuffle=False)
+    assert next(data.train_batches())["y"].tolist() == [0, 0.5, 1, 1.5]
+
+
 @pytest.mark.parametrize(
     ("sample", "said"),
     [

@@ -61,7 +61,7 @@ MUTANTS = [
     Mutant(
         "a-fold-keeps-its-levels",
         _DATA + "pictures.py",
-        "            made._fixed = made._fit_levels()\n",
+        "            made._refit()\n",
         "            pass\n",
         python(_IMAGES + "test_levels_of_a_fold_are_those_of_its_training_images"),
     ),

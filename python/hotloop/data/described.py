@@ -114,6 +114,7 @@ def describe_all(data: DataSplits, standardized: str) -> str:
         lines.append(f"drawn       {train.n_draws:,} rows an epoch, with replacement")
     if standardized:
         lines.append(f"standardize {standardized}")
+    lines += [f"{name:<11} {fact}" for name, fact in data.facts]
     if splits["train"].is_streamed:
         lines.append(f"workers     samples made by {counted(data.num_workers, 'thread')}")
     elif data.num_workers:

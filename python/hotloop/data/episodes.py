@@ -231,6 +231,7 @@ class EpisodeData(FoldedSplits):
             made = _Episodes(split, categories, counts, self._seed, name)
             parts[name] = made.table(size, targets), None
         self._auto_workers = 1
+        self._is_random = True
         self._set_splits(parts, False, False)
         fitted = source.transforms
         if fitted:

@@ -239,6 +239,7 @@ def image_source(
     cache_bytes: int = 0,
     on_bad: str = "raise",
     bad_max: int = 0,
+    stored: tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]] | None = None,
 ) -> Any:
     """The core's source of these files.
 
@@ -260,6 +261,8 @@ def image_source(
         file, with its companions.
     bad_max : int
         How many may be bad before it is an error after all.
+    stored : (int64 array (n, 5), uint8 array), optional
+        Images that are there already, as :meth:`ImageCache.store` gives them.
 
     Returns
     -------
@@ -286,6 +289,7 @@ def image_source(
         bad_max=bad_max,
         companions=companions,
         annotations=annotations,
+        stored=stored,
     )
 
 

@@ -24,6 +24,7 @@ from hotloop.data.datasets import (
 from hotloop.data.episodes import EpisodeData
 from hotloop.data.folds import RowOrigin
 from hotloop.data.mapped import FileData
+from hotloop.data.mapping import MappedData
 from hotloop.data.options import read_standardize, refuse_options
 from hotloop.data.padded import plan_padding
 from hotloop.data.partition import divide_rows, rows_apart
@@ -40,7 +41,7 @@ __all__ = ["DataModule", "GraphDataModule"]
 Rows = npt.NDArray[np.int64]
 
 
-class DataModule(ImageData, FileData, TableData, EpisodeData):
+class DataModule(ImageData, FileData, TableData, EpisodeData, MappedData):
     """Training, validation and test data with their order and batch size.
 
     Parameters

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import collections
 import concurrent.futures
+import contextlib
 import multiprocessing
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Generator, Iterable, Iterator, Sized
 from typing import Any, TypeVar
 
 from hotloop.base.messages import is_notebook
 from hotloop.base.rules import flag, optional, show, whole
 from hotloop.errors import ConfigError, DataError
 
-__all__ = ["parallel_map", "submit_ahead"]
+__all__ = ["map_ahead", "parallel_map", "submit_ahead"]
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -69,25 +70,60 @@ def parallel_map(
         raise ConfigError(f"parallel_map: fn must be a function, got {show(fn)}")
     count = optional(whole(1))("workers", workers)
     n = max(1, int(_core.cpu_info()["threads"]) - 1) if count is None else int(count)
-    total = len(items) if isinstance(items, Sized) else None
-    bar = _make_bar(progress, total)
+    made: list[Made] = []
+    ahead = map_ahead(fn, items, n, processes=processes, progress=progress)
+    with contextlib.closing(ahead) as results:
+        for item, future in results:
+            made.append(_result_of(future, item, len(made)))
+    return made
+
+
+def map_ahead(
+    fn: Callable[[Item], Made],
+    items: Iterable[Item],
+    workers: int,
+    *,
+    processes: bool = False,
+    progress: bool | str = "auto",
+    what: str = "",
+    sizes: Callable[[Item], int] | None = None,
+) -> Generator[tuple[Item, concurrent.futures.Future[Made]]]:
+    """Each item with what several workers make of it, in order; closed, it leaves the others out.
+
+    Parameters
+    ----------
+    fn, items, workers, processes, progress
+        As for :func:`parallel_map`. Items are gone through a few ahead of who takes the results.
+    what : str
+        In front of the bar.
+    sizes : callable, optional
+        By how much an item moves the bar, where it is not by one.
+
+    Yields
+    ------
+    (item, Future)
+        The future is done; its ``result`` raises what fn raised.
+    """
+    total = None
+    if isinstance(items, Sized):
+        total = len(items) if sizes is None else sum(map(sizes, items))
+    bar = _make_bar(progress, total, what)
     pool: concurrent.futures.Executor
     if flag("processes", processes):
         context = multiprocessing.get_context("spawn")
-        pool = concurrent.futures.ProcessPoolExecutor(n, context)
+        pool = concurrent.futures.ProcessPoolExecutor(workers, context)
     else:
-        pool = concurrent.futures.ThreadPoolExecutor(n)
-    made: list[Made] = []
+        pool = concurrent.futures.ThreadPoolExecutor(workers)
     try:
-        for item, future in submit_ahead(pool, fn, items, _AHEAD * n):
-            made.append(_result_of(future, item, len(made)))
+        for item, future in submit_ahead(pool, fn, items, _AHEAD * workers):
+            concurrent.futures.wait([future])
+            yield item, future
             if bar is not None:
-                bar.update()
+                bar.update(1 if sizes is None else sizes(item))
     finally:
         pool.shutdown(cancel_futures=True)
         if bar is not None:
             bar.close()
-    return made
 
 
 def submit_ahead(
@@ -128,7 +164,7 @@ def _result_of(future: concurrent.futures.Future[Made], item: object, number: in
         ) from error
 
 
-def _make_bar(progress: bool | str, total: int | None) -> Any:
+def _make_bar(progress: bool | str, total: int | None, what: str) -> Any:
     is_shown = is_notebook() or sys.stderr.isatty()
     if progress != "auto":
         is_shown = flag("progress", progress)
@@ -136,4 +172,4 @@ def _make_bar(progress: bool | str, total: int | None) -> Any:
         return None
     from tqdm import tqdm
 
-    return tqdm(total=total, mininterval=0.5)
+    return tqdm(total=total, mininterval=0.5, desc=what or None)

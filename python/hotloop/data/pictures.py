@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ from hotloop.data.annotations import (
 )
 from hotloop.data.arrays import column_names
 from hotloop.data.augment import pack_augment
+from hotloop.data.disk_cache import read_disk_cache
 from hotloop.data.image_buckets import find_ratios, nearest_shape, read_shapes
 from hotloop.data.image_files import ImageFiles, read_image_folder, read_image_table
 from hotloop.data.images import choose_caching, describe_decoder, image_source
@@ -35,6 +36,9 @@ from hotloop.data.tables import Table
 from hotloop.data.targets import Targets, ids_of, read_all_targets
 from hotloop.errors import ConfigError
 
+if TYPE_CHECKING:
+    from hotloop.data.image_cache import ImageCache
+
 __all__ = ["ImageData"]
 
 Rows = npt.NDArray[np.int64]
@@ -42,6 +46,7 @@ Array = npt.NDArray[Any]
 
 _IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _MOST_THREADS = 16
+_FIXED_STEPS = ("resize", "center_crop")
 _FITTED_ON = 2000  # images whose levels normalize="standard" averages
 _CHANNELS = {"rgb": 3, "grey": 1, "gray": 1}
 _WHITE = 255.0
@@ -58,6 +63,8 @@ class _Making(NamedTuple):
     cap: float
     wanted: Wanted
     mask_classes: int
+    workers: int
+    disk: ImageCache | None
 
     def table(self, files: ImageFiles, prefix: str, like: Table | None) -> Table:
         """Fields of these files: images that are made in batches, with their masks and points, and
@@ -89,6 +96,10 @@ class _Making(NamedTuple):
         companions: list[Array] = []
         if label is not None and self.on_bad == "replace":
             companions = [np.ascontiguousarray(label.array)]
+        stored = None
+        if self.disk is not None:
+            raises = self.on_bad == "raise"
+            stored = self.disk.store(files.paths, self.workers, raises=raises)
         source = image_source(
             files.paths,
             augment,
@@ -99,6 +110,7 @@ class _Making(NamedTuple):
             cache_bytes=int(self.cache_bytes * share),
             on_bad=self.on_bad,
             bad_max=0 if self.on_bad == "raise" else max(1, int(n * share * self.cap)),
+            stored=stored,
         )
         size = augment[:2]
         types: dict[str, tuple[str, tuple[int, ...]]] = {"x": ("uint8", (self.channels, *size))}
@@ -186,6 +198,8 @@ class ImageData(SeriesData):
         buckets: str | None = None,
         cache: str | None = None,
         cache_limit: int | str = "2GiB",
+        cache_dir: str | os.PathLike[str] | None = None,
+        cache_size: int | None = None,
         follow_symlinks: bool = False,
         on_bad_sample: str = "raise",
         max_bad_share: float = 0.001,
@@ -246,11 +260,20 @@ class ImageData(SeriesData):
             black.
         interpolation : {"bilinear", "bicubic", "nearest"}, optional
             "bilinear" where no step says another; smaller images are antialiased as Pillow's.
-        cache : {"ram"}, optional
-            Keeps in memory what was read: decoded images where all of them fit into
-            ``cache_limit``, else files.
+        cache : {"ram", "disk"}, optional
+            "ram" keeps in memory what was read: decoded images where all of them fit into
+            ``cache_limit``, else files. "disk" decodes and resizes every image once, now, with a
+            progress bar, and keeps that in ``cache_dir`` for all runs to come.
         cache_limit : int or str
-            Bytes, or "4GB".
+            Of "ram": bytes, or "4GB".
+        cache_dir : path, optional
+            Of "disk": a folder, which several processes and data sets may share. By default
+            "images" in ``$HOTLOOP_CACHE_PATH``, else in "hotloop" of ``$XDG_CACHE_HOME`` or of
+            ``~/.cache``.
+        cache_size : int, optional
+            Of "disk": pixels that the shorter side of kept images has; smaller ones are kept as
+            they are. By default 8/7 of the larger side of ``size``: 256 for 224. Random resized
+            crops show no more detail than that: of a crop of 35 % of a square's area, 151 pixels.
         follow_symlinks : bool
             Whether links may lead out of root.
         on_bad_sample : {"raise", "skip", "replace"}
@@ -281,7 +304,8 @@ class ImageData(SeriesData):
         DataError
             For a folder without classes or a class without images, files that are no images, links
             that lead out. A file that cannot be decoded is found when a batch needs it, or by
-            :meth:`verify`.
+            :meth:`verify`; with ``cache="disk"`` now. For a ``cache_dir`` that cannot be written
+            or has no room.
 
         Examples
         --------
@@ -308,7 +332,8 @@ class ImageData(SeriesData):
             files, own, {"val": val, "test": test}, wanted=Wanted(), mask_classes=0,
             classes=None, size=size, buckets=buckets, channels=channels,
             augment=augment, normalize=normalize, fit=fit, interpolation=interpolation, cache=cache,
-            cache_limit=cache_limit, on_bad_sample=on_bad_sample, max_bad_share=max_bad_share,
+            cache_limit=cache_limit, cache_dir=cache_dir, cache_size=cache_size,
+            on_bad_sample=on_bad_sample, max_bad_share=max_bad_share,
             split=split, stratify=stratify, groups=groups, sampler=sampler, weights=weights,
             samples_per_epoch=samples_per_epoch, batch_size=batch_size, num_workers=num_workers,
             pin_memory=pin_memory, shuffle=shuffle, drop_last=drop_last, seed=seed,
@@ -340,6 +365,8 @@ class ImageData(SeriesData):
         buckets: str | None = None,
         cache: str | None = None,
         cache_limit: int | str = "2GiB",
+        cache_dir: str | os.PathLike[str] | None = None,
+        cache_size: int | None = None,
         follow_symlinks: bool = False,
         on_bad_sample: str = "raise",
         max_bad_share: float = 0.001,
@@ -402,7 +429,7 @@ class ImageData(SeriesData):
             ``range(19)`` spares it.
         buckets, channels, augment, normalize, fit, interpolation
             As for :meth:`from_image_folder`.
-        cache, cache_limit, follow_symlinks
+        cache, cache_limit, cache_dir, cache_size, follow_symlinks
             As for :meth:`from_image_folder`.
         on_bad_sample, max_bad_share, num_workers, prefetch_factor, persistent_workers
             As for :meth:`from_image_folder`.
@@ -488,7 +515,8 @@ class ImageData(SeriesData):
             files, own, {"val": val, "test": test}, wanted=wanted, mask_classes=mask_classes or 0,
             classes=classes, size=size, buckets=buckets, channels=channels,
             augment=augment, normalize=normalize, fit=fit, interpolation=interpolation, cache=cache,
-            cache_limit=cache_limit, on_bad_sample=on_bad_sample, max_bad_share=max_bad_share,
+            cache_limit=cache_limit, cache_dir=cache_dir, cache_size=cache_size,
+            on_bad_sample=on_bad_sample, max_bad_share=max_bad_share,
             split=split, stratify=stratify, groups=groups, sampler=sampler, weights=weights,
             samples_per_epoch=samples_per_epoch, batch_size=batch_size, num_workers=num_workers,
             pin_memory=pin_memory, shuffle=shuffle, drop_last=drop_last, seed=seed,
@@ -514,6 +542,8 @@ class ImageData(SeriesData):
         interpolation: Any,
         cache: Any,
         cache_limit: Any,
+        cache_dir: Any,
+        cache_size: Any,
         on_bad_sample: Any,
         max_bad_share: Any,
         split: Any,
@@ -543,11 +573,16 @@ class ImageData(SeriesData):
             for one in read_shapes(size, buckets, ratios, self._batch_size)
         )
         check_mirrors(wanted, packed[0])
+        self._is_random = any(kind not in _FIXED_STEPS for kind, *_ in packed[0][-1])
         n_channels = _CHANNELS[choice(*_CHANNELS)("channels", channels)]
         limit = byte_size("cache_limit", cache_limit)
         caching, facts = "nothing", [("images", f"by {describe_decoder()}")]
-        if cache is not None:
-            choice("ram")("cache", cache)
+        self._auto_workers = min(int(_core.cpu_info()["threads"]), _MOST_THREADS)
+        workers = (
+            self._auto_workers if self._num_workers == "auto" else max(1, int(self._num_workers))
+        )
+        disk = read_disk_cache(cache, cache_dir, cache_size, packed[0], n_channels)
+        if cache == "ram":
             caching, what = choose_caching(files.paths, n_channels, limit, files.masks or ())
             facts.append(("cache", what))
         making = _Making(
@@ -559,6 +594,8 @@ class ImageData(SeriesData):
             number(at_least=0.0, at_most=1.0)("max_bad_share", max_bad_share),
             wanted,
             mask_classes,
+            workers,
+            disk,
         )
         fixed = _read_normalize(normalize, n_channels)
         table = making.table(files, "", None)
@@ -570,7 +607,8 @@ class ImageData(SeriesData):
                 parts[name] = making.table(own[name], f"{name} ", table), None
             elif rows[name] is not None:
                 parts[name] = table, rows[name]
-        self._auto_workers = min(int(_core.cpu_info()["threads"]), _MOST_THREADS)
+        if disk is not None:
+            facts.append(("cache", disk.describe()))
         self.facts = tuple(facts)
         for name, (of, _) in parts.items():
             if name == "train" or name in own:
@@ -589,22 +627,25 @@ class ImageData(SeriesData):
 
     def _with_rows(self, rows: Mapping[str, Rows]) -> Self:
         made = super()._with_rows(rows)
-        if self._is_fitted and "train" in rows:
-            made._fixed = made._fit_levels()
+        if "train" in rows:
+            made._refit()
         return made
+
+    def _refit(self) -> None:
+        if self._is_fitted:
+            self._fixed = self._fit_levels()
 
     def _fit_levels(self) -> list[tuple[str, dict[str, tuple[Any, Any]]]]:
         """Mean and standard deviation of each channel over training's images, some of many."""
         split = self._splits["train"]
-        stream = stream_of(split.fields[0].array)
-        assert stream is not None  # of images
+        images = split.fields[0].array  # a stream, or what map made of one
         rows = np.arange(split.n) if split.rows is None else split.rows
         rows = rows[:: max(1, len(rows) // _FITTED_ON)]
-        total = np.zeros(stream.shape[1])
-        squares = np.zeros(stream.shape[1])
+        total = np.zeros(images.shape[1])
+        squares = np.zeros(images.shape[1])
         n = 0
         for begin in range(0, len(rows), 64):
-            levels = stream[rows[begin : begin + 64]].astype(np.float64)
+            levels = images[rows[begin : begin + 64]].astype(np.float64)
             total += levels.sum(axis=(0, 2, 3))
             squares += np.square(levels).sum(axis=(0, 2, 3))
             n += levels[:, 0].size

@@ -201,7 +201,7 @@ def to_leaf(value: Any, what: str) -> Array:
     """A part of a sample as an array of a dtype that batches have."""
     if value is None:
         raise DataError(f"{what}: must be numbers, got None")
-    if isinstance(value, (bool, int, float)):
+    if type(value) in (bool, int, float):
         return np.asarray(value, {bool: "bool", int: "int64", float: "float32"}[type(value)])
     array = read_raw(value, what)
     if array.dtype.name == "bfloat16":
@@ -218,6 +218,11 @@ def to_leaf(value: Any, what: str) -> Array:
     if array.dtype.name in ("bool", "uint8"):
         return array
     return array.astype(np.int64, copy=False)
+
+
+def _fits(array: Array, dtype: str) -> bool:
+    """Whether values keep what they say in this dtype: float32 takes integers too."""
+    return dtype == "float32" or np.can_cast(array.dtype, dtype)
 
 
 class Samples:
@@ -243,6 +248,11 @@ class Samples:
     ------
     ConfigError, DataError
     """
+
+    _fix = (
+        "give samples one shape, or a collate_fn that pads; buckets='auto' pads samples of several "
+        "lengths, and DataModule.from_sequences those in memory"
+    )
 
     def __init__(
         self, dataset: Any, label: str, options: SampleOptions, like: Samples | None = None
@@ -283,6 +293,10 @@ class Samples:
         made = copy.copy(self)
         made._dataset, made.types = dataset, types
         return made
+
+    def _name(self, index: int) -> str:
+        """A sample, for messages."""
+        return f"{self._label}[{index}]"
 
     def note(self) -> dict[int, str]:
         """The bad samples that this copy has found, for the one that counts them."""
@@ -337,7 +351,7 @@ class Samples:
         DataError
             With its index, whatever the dataset raises.
         """
-        what = f"{self._label}[{index}]"
+        what = self._name(index)
         try:
             sample = self._dataset[index]
         except DataError as error:
@@ -349,7 +363,7 @@ class Samples:
         return sample
 
     def _leaves(self, index: int, sample: Any) -> dict[str, Array]:
-        what = f"{self._label}[{index}]"
+        what = self._name(index)
         found = {}
         for name, value in leaves_of(sample, self._options.target, what).items():
             own = f"{what}: {name}"
@@ -379,7 +393,7 @@ class Samples:
             for i, found in zip(indices, leaves):
                 if extra := [name for name in found if name not in leaves[0]]:
                     raise DataError(
-                        f"{self._label}[{i}]: must have the fields of others, "
+                        f"{self._name(i)}: must have the fields of others, "
                         f"{', '.join(leaves[0])}, got {extra[0]} besides"
                     )
             return {name: self._stack(indices, leaves, name) for name in leaves[0]}
@@ -407,15 +421,17 @@ class Samples:
         wanted = self.types.get(name)
         for index, found in zip(indices, leaves):
             if name not in found:
-                raise DataError(f"{self._label}[{index}]: must have {name} as others, got none")
+                raise DataError(f"{self._name(index)}: must have {name} as others, got none")
             array = found[name]
             shape = wanted[1] if wanted is not None else leaves[0][name].shape
             if array.shape != shape:
                 raise DataError(
-                    f"{self._label}[{index}]: {name} must have shape {shape} as "
-                    f"{self._label}[0], got {array.shape}; give samples one shape, or a "
-                    "collate_fn that pads; buckets='auto' pads samples of several lengths, and "
-                    "DataModule.from_sequences those in memory"
+                    f"{self._name(index)}: {name} must have shape {shape} as the first sample, got "
+                    f"{array.shape}; {self._fix}"
+                )
+            if wanted is not None and not _fits(array, wanted[0]):
+                raise DataError(
+                    f"{self._name(index)}: {name} must be {wanted[0]} as others, got {array.dtype}"
                 )
             parts.append(array)
         return np.stack(parts)
@@ -430,18 +446,16 @@ class Samples:
         made = []
         for name, (dtype, shape) in self.types.items():
             if name not in fields:
-                raise DataError(
-                    f"{self._label}[{indices[0]}]: must have {name} as others, got none"
-                )
+                raise DataError(f"{self._name(indices[0])}: must have {name} as others, got none")
             array = fields[name]
             if array.shape[1:] != shape:
                 raise DataError(
-                    f"{self._label}[{indices[0]}]: {name} must have shape {shape} as the first "
+                    f"{self._name(indices[0])}: {name} must have shape {shape} as the first "
                     f"batch, got {array.shape[1:]}"
                 )
-            if array.dtype.kind == "f" and dtype != "float32":
+            if not _fits(array, dtype):
                 raise DataError(
-                    f"{self._label}[{indices[0]}]: {name} must be {dtype} as others, got float32"
+                    f"{self._name(indices[0])}: {name} must be {dtype} as others, got {array.dtype}"
                 )
             if name == "weight":
                 self._check_weights(indices, array)
@@ -450,7 +464,7 @@ class Samples:
             made.append(np.ascontiguousarray(array, dtype))
         if extra := [name for name in fields if name not in self.types]:
             raise DataError(
-                f"{self._label}[{indices[0]}]: must have the fields of others, "
+                f"{self._name(indices[0])}: must have the fields of others, "
                 f"{', '.join(self.types)}, got {extra[0]} besides"
             )
         return made
@@ -461,7 +475,7 @@ class Samples:
         bad = ~np.isfinite(array.reshape(len(array), -1)).all(axis=1)
         index = indices[int(np.argmax(bad))]
         raise DataError(
-            f"{self._label}[{index}]: {name} must be finite, got "
+            f"{self._name(index)}: {name} must be finite, got "
             f"{array[np.argmax(bad)][~np.isfinite(array[np.argmax(bad)])].flat[0]}; mend the "
             "sample, or write allow_nonfinite=True"
         )
@@ -471,8 +485,7 @@ class Samples:
         if array.shape != (len(indices),) or bad.any():
             i = int(np.argmax(bad)) if array.shape == (len(indices),) else 0
             raise DataError(
-                f"{self._label}[{indices[i]}]: a weight must be a number of at least 0, got "
-                f"{array[i]}"
+                f"{self._name(indices[i])}: a weight must be a number of at least 0, got {array[i]}"
             )
 
     def read(self, rows: Rows, epoch: int, is_training: bool) -> list[Array]:

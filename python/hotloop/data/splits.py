@@ -71,6 +71,7 @@ class DataSplits:
     _prefetch = 2  # batches of streamed samples that are ready before they are needed
     _fixed: list[Any] | None = None  # transforms that are not fitted
     _encoding: Encoding | None = None
+    _is_random = False  # whether training's samples are made anew in each epoch
     facts: tuple[tuple[str, str], ...] = ()  # of how samples are made, for the header of a run
     augment_steps: tuple[SeriesStep, ...] = ()  # what the training step does to its series
     _point_target: str | None = None  # the target that is points of images
@@ -217,6 +218,9 @@ class DataSplits:
                     f"classes: must name all {target.n_classes} classes of y, got {len(names)}"
                 )
             self._targets[name] = dataclasses.replace(target, classes=names, n_classes=len(names))
+
+    def _refit(self) -> None:
+        """Fits anew what is fitted once on training's samples, after these changed."""
 
     # ---- what it is
 
