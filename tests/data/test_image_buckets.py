@@ -145,6 +145,25 @@ def test_orientation_counts(tmp_path: Path) -> None:
     np.testing.assert_allclose(ratios, [math.log(40 / 60), math.log(40 / 60), math.log(1.5), 0.0])
 
 
+def test_what_needs_one_shape_is_refused(root: Path) -> None:
+    data = DataModule.from_image_folder(root, SHAPES)
+    with pytest.raises(hl.ConfigError, match=r"source: images of several shapes make no episodes"):
+        DataModule.episodes(data, 1, 1, n=10)
+    with pytest.raises(hl.ConfigError, match=r"map: images of several shapes cannot be mapped"):
+        data.map(lambda x, y: (x, y))
+
+
+def test_a_cache_on_disk_serves_all_shapes(root: Path, tmp_path: Path) -> None:
+    def shown(**options):
+        data = DataModule.from_image_folder(root, SHAPES, batch_size=4, augment="none", **options)
+        return data, list(data.train_batches(0))
+
+    data, stored = shown(cache="disk", cache_dir=tmp_path, cache_size=60)
+    assert "40 images" in data.describe()
+    for a, b in zip(stored, shown()[1], strict=True):
+        np.testing.assert_array_equal(a["x"], b["x"])
+
+
 def test_bad_files_are_counted_in_their_bucket(root: Path, tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     for i in range(10):

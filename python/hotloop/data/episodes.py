@@ -247,6 +247,8 @@ def _check_source(source: FoldedSplits, ways: int) -> None:
     assert split is not None  # DataModule always has training rows
     if any(field.padding is not None for field in split.fields):
         raise ConfigError("source: sequences of several lengths make no episodes")
+    if split.buckets:
+        raise ConfigError("source: images of several shapes make no episodes; give one size")
     if any(field.name == "weight" for field in split.fields):
         raise ConfigError("source: rows of episodes have no sample_weight; leave it out")
     if any(name.partition(".")[0] == "y" for _, fields in source.transforms for name in fields):

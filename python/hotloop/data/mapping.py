@@ -573,6 +573,8 @@ class MappedData(FoldedSplits):
 
     def _check_mappable(self, cache: str | None) -> None:
         fields = self._splits["train"].fields
+        if self._splits["train"].bucket_of is not None and fields[0].padding is None:
+            raise ConfigError("map: images of several shapes cannot be mapped; give one size")
         if any(field.padding is not None for field in fields):
             raise ConfigError(
                 "map: sequences of several lengths are not built yet; map them before "

@@ -70,13 +70,17 @@ class _Making(NamedTuple):
         """Fields of these files: images that are made in batches, with their masks and points, and
         their labels.
         """
+        stored = None
+        if self.disk is not None:
+            raises = self.on_bad == "raise"
+            stored = self.disk.store(files.paths, self.workers, raises=raises)
         if len(self.augments) == 1:
-            return self.of_shape(files, prefix, like, self.augments[0], 1.0)
+            return self.of_shape(files, prefix, like, stored, self.augments[0], 1.0)
         n = len(files.paths)
         of_row = nearest_shape([augment[:2] for augment in self.augments], find_ratios(files.paths))
         shares = np.bincount(of_row, minlength=len(self.augments)) / n
         tables = [
-            self.of_shape(files, prefix, like, augment, share)
+            self.of_shape(files, prefix, like, stored, augment, share)
             for augment, share in zip(self.augments, shares, strict=True)
         ]
         buckets = tuple(table.fields for table in tables)
@@ -87,6 +91,7 @@ class _Making(NamedTuple):
         files: ImageFiles,
         prefix: str,
         like: Table | None,
+        stored: Any,
         augment: tuple[Any, ...],
         share: float,
     ) -> Table:
@@ -96,10 +101,6 @@ class _Making(NamedTuple):
         companions: list[Array] = []
         if label is not None and self.on_bad == "replace":
             companions = [np.ascontiguousarray(label.array)]
-        stored = None
-        if self.disk is not None:
-            raises = self.on_bad == "raise"
-            stored = self.disk.store(files.paths, self.workers, raises=raises)
         source = image_source(
             files.paths,
             augment,
