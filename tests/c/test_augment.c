@@ -105,6 +105,12 @@ static void check_resize(dice *d, int32_t seed)
                   y0 + roll_real(d, 0.01, 60),
                   roll(d, 2) == 1,
                   roll(d, 2) == 1};
+    if (seed % 3 == 0) { /* a shift, by whole pixels or by halves */
+        box.x0 = (double)roll(d, 40) / 2 - 10;
+        box.y0 = (double)roll(d, 40) / 2 - 10;
+        box.x1 = box.x0 + (double)width;
+        box.y1 = box.y0 + (double)height;
+    }
     bool is_planar = roll(d, 2) == 1;
     hl_raster to = is_planar ? hl_raster_planes(out, height, width)
                              : hl_raster_interleaved(out, height, width, src.channels);

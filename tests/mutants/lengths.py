@@ -16,7 +16,7 @@ MUTANTS = [
     Mutant(
         "statistics-of-the-sequences-behind",
         _DATA + "split.py",
-        "begins = begins[self.padding.sequences.left[begins] > i]",
+        "begins = begins[sequences.left[begins] > i]",
         "pass",
         python(_OF + "test_statistics_are_of_training_rows_alone"),
     ),

@@ -96,3 +96,49 @@ def test_drawn_rows(source: str, workers: int, tmp_path: Path) -> None:
     want = trained(once, **fields, max_epochs=1)
     for a, b in zip(got[:-1], want[:-1], strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+class Ragged:
+    """Samples of several lengths."""
+
+    def __init__(self, n: int) -> None:
+        rng = np.random.default_rng(0)
+        self.X = [rng.random((k, 3), np.float32) for k in rng.integers(1, 12, n)]
+        self.y = [int(x.mean() > 0.5) for x in self.X]
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    def __getitem__(self, i: int) -> Any:
+        return self.X[i], self.y[i]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("role", ["lengths", "padding_mask"])
+def test_samples_in_buckets(role: str, workers: int) -> None:
+    """Padded by threads as they are padded in memory, in the same order of batches."""
+
+    class Mean(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(3, 2)
+
+        def forward(self, x: Any, said: Any) -> Any:
+            n = said if role == "lengths" else (said == 0).sum(1)
+            return self.head(x.sum(1) / n.unsqueeze(1))
+
+    ragged = Ragged(150)
+    options = {"buckets": [4, 8, 12], "lengths_as": role, "batch_size": BATCH}
+    made = []
+    for data in (
+        hl.DataModule.from_datasets(ragged, Ragged(40), num_workers=workers, **options),
+        hl.DataModule.from_sequences(
+            ragged.X, ragged.y, val=(ragged.X[:40], ragged.y[:40]), **options
+        ),
+    ):
+        hl.manual_seed(0)
+        config = quiet(**({"max_epochs": EPOCHS, "accelerator": "gpu"} | SGD))
+        result = hl.train(Mean(), data, config)
+        made.append([*(p.numpy() for p in result.model.parameters())])
+    for a, b in zip(*made, strict=True):
+        np.testing.assert_array_equal(a, b)

@@ -46,17 +46,13 @@ class _Padded:
     target
         As ``SampleOptions`` has it.
     length : int
-    fill : float
-        What stands in padding of x.
+        Zeros are behind what is shorter; a batch has what stands in padding (``Padding.fill``).
     has_row_targets : bool
         Whether y has a class for each row.
     """
 
-    def __init__(
-        self, dataset: Any, target: Any, length: int, fill: float, *, has_row_targets: bool
-    ) -> None:
-        self._dataset, self._target = dataset, target
-        self._length, self._fill = length, fill
+    def __init__(self, dataset: Any, target: Any, length: int, *, has_row_targets: bool) -> None:
+        self._dataset, self._target, self._length = dataset, target, length
         self._has_row_targets = has_row_targets
         if callable(getattr(dataset, "set_epoch", None)):
             self.set_epoch = dataset.set_epoch
@@ -79,13 +75,13 @@ class _Padded:
                     f"y must have a class for each of its {n} rows, as the first sample, got shape "
                     f"{y.shape}"
                 )
-            y = _pad(y, self._length, IGNORED)
-        parts = ((_pad(x, self._length, self._fill), n), y, weight)
+            y = _pad(y, self._length)
+        parts = ((_pad(x, self._length), n), y, weight)
         return parts[: 3 if weight is not None else 2 if y is not None else 1]
 
 
-def _pad(array: Array, length: int, fill: float) -> Array:
-    made = np.full((length, *array.shape[1:]), fill, array.dtype)
+def _pad(array: Array, length: int) -> Array:
+    made = np.zeros((length, *array.shape[1:]), array.dtype)
     made[: len(array)] = array
     return made
 
@@ -159,7 +155,7 @@ class PaddedData(NamedTuple):
         inner = options._replace(target=None)
         sizes = self.buckets[::-1]
         datasets = [
-            _Padded(dataset, options.target, size, self.fill, has_row_targets=has_row_targets)
+            _Padded(dataset, options.target, size, has_row_targets=has_row_targets)
             for size in sizes
         ]
         first = Samples(datasets[0], label, inner, None if like is None else like[1])
