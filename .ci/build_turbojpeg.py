@@ -95,12 +95,17 @@ def take_sources(folder: Path, tarball: Path | None) -> Path:
             "TURBOJPEG_SOURCE=TARBALL, HL_TURBOJPEG=libturbojpeg.a (of position-independent code) "
             "or, for a wheel without TurboJPEG, HL_TURBOJPEG=",
         ).source("libjpeg-turbo")
-    with tarfile.open(tarball) as archive:
-        archive.extractall(folder, filter="data")
-        top = archive.getnames()[0].partition("/")[0]
-    if not (folder / top / "turbojpeg.c").exists() and not (folder / top / "src").exists():
-        raise BuildError(f"TURBOJPEG_SOURCE: must hold libjpeg-turbo's sources, got {tarball}")
-    return folder / top
+    rule = "TURBOJPEG_SOURCE: must be a tarball of libjpeg-turbo's sources, got"
+    try:
+        with tarfile.open(tarball) as archive:
+            archive.extractall(folder, filter="data")
+    except (OSError, tarfile.TarError) as error:
+        raise BuildError(f"{rule} {tarball}: {error}") from error
+    # 3.1 has its sources in src.
+    found = [*folder.glob("*/turbojpeg.c"), *folder.glob("*/src/turbojpeg.c")]
+    if not found:
+        raise BuildError(f"{rule} {tarball}, without turbojpeg.c")
+    return folder / found[0].relative_to(folder).parts[0]
 
 
 def find_assembler(folder: Path) -> list[str]:

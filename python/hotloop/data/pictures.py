@@ -13,6 +13,7 @@ from hotloop import _core
 from hotloop.base.rules import byte_size, choice, number, reject, show
 from hotloop.data.arrays import column_names
 from hotloop.data.augment import pack_augment
+from hotloop.data.auto_workers import AutoWorkers
 from hotloop.data.image_files import ImageFiles, read_image_folder, read_image_table
 from hotloop.data.images import choose_caching, describe_decoder, image_source
 from hotloop.data.options import refuse_options
@@ -198,7 +199,8 @@ class ImageData(SeriesData):
         batch_size, shuffle, split, stratify, sampler, weights, samples_per_epoch, drop_last, seed
             As for :meth:`from_arrays`.
         num_workers : int or "auto"
-            Threads. "auto": as many as there are processors, up to 16.
+            Threads. "auto": measured when training starts, as for the class; until then as many as
+            there are processors, up to 16.
         prefetch_factor, persistent_workers, pin_memory
             As for the class.
         **unknown
@@ -422,7 +424,7 @@ class ImageData(SeriesData):
                 parts[name] = making.table(own[name], f"{name} ", table), None
             elif rows[name] is not None:
                 parts[name] = table, rows[name]
-        self._auto_workers = min(int(_core.cpu_info()["threads"]), _MOST_THREADS)
+        self._auto = AutoWorkers(min(int(_core.cpu_info()["threads"]), _MOST_THREADS))
         self.facts = tuple(facts)
         for name, (of, _) in parts.items():
             stream = stream_of(of.fields[0].array)

@@ -455,7 +455,7 @@ class Samples:
         """The fields of these samples, in the order of ``types``; then weights, where bad samples
         are skipped: 0 for these.
         """
-        self._enter_epoch(epoch, is_training)
+        self.enter_epoch(epoch, is_training)
         indices = [int(row) for row in rows]
         if self._options.on_bad == "raise":
             fetch = getattr(self._dataset, "__getitems__", None)
@@ -510,7 +510,7 @@ class Samples:
                 return at, sample
         return None
 
-    def _enter_epoch(self, epoch: int, is_training: bool) -> None:
+    def enter_epoch(self, epoch: int, is_training: bool) -> None:
         """Tells a dataset that asks for it which epoch begins; what is not trained on is of the
         first one.
         """
@@ -520,8 +520,8 @@ class Samples:
         epoch = epoch if is_training else 0
         with self._lock:
             if epoch != self._epoch:
-                self._epoch = epoch
                 set_epoch(epoch)
+                self._epoch = epoch
 
 
 def _describe(of: tuple[str, tuple[int, ...]]) -> str:
