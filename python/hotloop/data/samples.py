@@ -92,7 +92,17 @@ class BadSamples:
         """
         with self._lock:
             self._found.setdefault(index, why)
-            found = dict(self._found)
+        self.check()
+
+    def check(self) -> None:
+        """Whoever meets a bad sample again meets what there is to say of it, too.
+
+        Raises
+        ------
+        DataError
+            If there are more than may be.
+        """
+        found = self.found
         if len(found) > self._most:
             first = list(found.values())[:_MOST_NAMED]
             raise DataError(
@@ -500,6 +510,7 @@ class Samples:
         for step in range(min(tries, len(self._dataset))):
             at = (index + step) % len(self._dataset)
             if at in self.bad.found:
+                self.bad.check()
                 continue
             try:
                 sample = self._fetch(at)

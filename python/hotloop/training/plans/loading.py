@@ -11,6 +11,7 @@ import numpy as np
 from hotloop import _core
 from hotloop.base.generators import random_states, restore_random_states
 from hotloop.base.messages import format_count
+from hotloop.base.watching import pause
 from hotloop.data.auto_workers import AutoWorkers
 from hotloop.data.batching import Group
 from hotloop.data.module import DataModule
@@ -210,6 +211,7 @@ def _measure(data: DataModule) -> Iterator[tuple[int, float]]:
     """Samples a second for each number of threads, as far as samples come in time and are good."""
     position, is_warm = 0, False
     for n in _counts():
+        pause()
         try:
             maker = BatchMaker(data, "train", n, rows=1, first=position)
             try:
