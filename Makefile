@@ -198,22 +198,31 @@ bench-kernels: extension $(STAMP)-torch
 
 # ---------------------------------------------------------------------------- release
 
+# The TurboJPEG that a wheel holds: HL_TURBOJPEG=FILE names an archive, HL_TURBOJPEG= says that none
+# is wanted; else one is built, of TURBOJPEG_SOURCE=TARBALL or of the sources that apt has.
+TURBOJPEG_SOURCE ?=
+TURBOJPEG_BUILT := build/turbojpeg/$(or $(notdir $(TURBOJPEG_SOURCE)),apt)/libturbojpeg.a
+HL_TURBOJPEG ?= $(TURBOJPEG_BUILT)
+$(TURBOJPEG_BUILT): .ci/build_turbojpeg.py $(TURBOJPEG_SOURCE) | $(STAMP)-wheel
+	$(BIN)/python .ci/build_turbojpeg.py $(@D) $(TURBOJPEG_SOURCE)
+
 # auditwheel proves the platform tag, abi3audit that only the stable ABI is used, and
-# .ci/check_wheel.py the rest: tags, exports, size, architectures, and that it trains. `wheel` has
-# CUDA kernels where nvcc is; `wheel-cpu`, which is smaller, has none and stands apart, because both
-# have one name.
+# .ci/check_wheel.py the rest: tags, exports, size, architectures, licences, and that it decodes and
+# trains where nothing else is. `wheel` has CUDA kernels where nvcc is; `wheel-cpu`, which is smaller,
+# has none and stands apart, because both have one name.
 WHEEL_KIND := $(if $(shell command -v $${NVCC:-nvcc}),cuda,cpu)
 wheel: WHEEL_DIR := dist
 wheel-cpu: WHEEL_KIND := cpu
 wheel-cpu: WHEEL_DIR := dist/cpu
-wheel wheel-cpu: $(STAMP)-wheel
+wheel wheel-cpu: $(STAMP)-wheel $(filter $(TURBOJPEG_BUILT),$(HL_TURBOJPEG))
 	@rm -rf build/wheel build/lib* build/bdist* && mkdir -p build/wheel $(WHEEL_DIR)
-	HL_CUDA=$(if $(filter cuda,$(WHEEL_KIND)),1,0) HL_CUDA_ARCHS=all \
+	HL_CUDA=$(if $(filter cuda,$(WHEEL_KIND)),1,0) HL_CUDA_ARCHS=all HL_TURBOJPEG=$(HL_TURBOJPEG) \
 		$(PIP) wheel --no-deps --no-build-isolation -w build/wheel .
 	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/auditwheel repair --plat $(PLATFORM) --only-plat \
 		-w build/wheel/repaired build/wheel/*.whl
 	$(BIN)/abi3audit --strict build/wheel/repaired/*.whl
-	$(BIN)/python .ci/check_wheel.py build/wheel/repaired/*.whl $(WHEEL_KIND)
+	$(BIN)/python .ci/check_wheel.py build/wheel/repaired/*.whl $(WHEEL_KIND) \
+		$(if $(HL_TURBOJPEG),,--without-turbojpeg)
 	@mv build/wheel/repaired/*.whl $(WHEEL_DIR) && ls -l $(WHEEL_DIR)
 
 # What is published as source: .ci/check_sdist.py holds its contents against the repository, builds

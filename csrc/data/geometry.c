@@ -385,6 +385,13 @@ hl_status hl_augment_geometry(const hl_augment *augment, const hl_augment_key *k
 
 /* ---- what it means for others ---------------------------------------------------------------- */
 
+/* In place of hypot, which is of glibc 2.35 where it is compiled with that, and rounds differently
+ * before it. */
+static double length(double a, double b)
+{
+    return sqrt(a * a + b * b);
+}
+
 void hl_geometry_reduction(const hl_geometry *geometry, double *out_down, double *out_across)
 {
     const double *m = geometry->matrix;
@@ -392,8 +399,8 @@ void hl_geometry_reduction(const hl_geometry *geometry, double *out_down, double
     double w = m[6] * x + m[7] * y + m[8];
     double u = (m[0] * x + m[1] * y + m[2]) / w, v = (m[3] * x + m[4] * y + m[5]) / w;
     /* Rows of the derivative: a crop and its scaling before any rotation come out as they are. */
-    *out_across = hypot(m[0] - u * m[6], m[1] - u * m[7]) / fabs(w);
-    *out_down = hypot(m[3] - v * m[6], m[4] - v * m[7]) / fabs(w);
+    *out_across = length(m[0] - u * m[6], m[1] - u * m[7]) / fabs(w);
+    *out_down = length(m[3] - v * m[6], m[4] - v * m[7]) / fabs(w);
 }
 
 void hl_geometry_labels(const hl_geometry *geometry, const hl_labels *src, const void *fill,

@@ -208,11 +208,11 @@ static hl_status make_row(hl_image_source *source, worker *w, int64_t row,
 
 /* ---- one row --------------------------------------------------------------------------------- */
 
-/* Counts a file once. An error where there are too many of them. */
+/* Counts a file once. An error where there are too many of them, each time that one is met. */
 static hl_status note_bad(hl_image_source *source, int64_t row)
 {
-    if (atomic_exchange(&source->is_bad[row], 1)) return HL_OK;
-    int64_t n = atomic_fetch_add(&source->n_bad, 1) + 1;
+    bool is_new = !atomic_exchange(&source->is_bad[row], 1);
+    int64_t n = is_new ? atomic_fetch_add(&source->n_bad, 1) + 1 : atomic_load(&source->n_bad);
     hl_mutex_lock(source->mutex);
     if (!*source->first_bad)
         hl_text_copy(source->first_bad, sizeof source->first_bad, hl_status_message());

@@ -199,6 +199,9 @@ except Exception as error:
 
 
 @turbo
+@pytest.mark.skipif(
+    _core.image_decoder()["path"] == "", reason="TurboJPEG is inside of this build (HL_TURBOJPEG)"
+)
 def test_a_machine_without_turbojpeg(tmp_path: Path) -> None:
     """Pillow decodes JPEG then, to the same pixels, and the header says so."""
     (tmp_path / "a.jpg").write_bytes(data := encode(draw(80, 60)))

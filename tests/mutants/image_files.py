@@ -160,8 +160,8 @@ _BATCHES = [
     Mutant(
         "bad-files-count-each-time",
         _C + "image_source.c",
-        "if (atomic_exchange(&source->is_bad[row], 1)) return HL_OK;",
-        "(void)atomic_exchange(&source->is_bad[row], 1);",
+        "bool is_new = !atomic_exchange(&source->is_bad[row], 1);",
+        "bool is_new = atomic_exchange(&source->is_bad[row], 1) < 2;",
         _SOURCE,
     ),
     Mutant(

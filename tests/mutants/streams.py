@@ -5,6 +5,7 @@ from mutants.mutant import Mutant, c, python
 _DATA, _PLANS = "python/hotloop/data/", "python/hotloop/training/plans/"
 _SETS, _WORK = "tests/data/test_datasets.py::", "tests/data/test_workers.py::"
 _MIX, _SERIES = "tests/train/test_mixing.py::", "tests/train/test_series_augmentation.py::"
+_AUTO = "tests/data/test_auto_workers.py::"
 
 MUTANTS = [
     Mutant(
@@ -119,5 +120,33 @@ MUTANTS = [
         "    length = floor(drawn[:, 1:2] * float(most + 1)) * is_masked\n",
         "    length = is_masked * float(most)\n",
         python(_SERIES + "test_time_mask"),
+    ),
+    Mutant(
+        "measuring-draws-shared-numbers",
+        "python/hotloop/training/plans/loading.py",
+        "            restore_random_states(before)\n",
+        "            pass\n",
+        python(_AUTO + "test_shared_random_numbers_are_as_without_measuring"),
+    ),
+    Mutant(
+        "measuring-begins-the-epoch-unseen",
+        "python/hotloop/training/plans/loading.py",
+        "    if _enter(auto):\n",
+        "    if auto:\n",
+        python(_AUTO + "test_an_order_that_is_drawn_is_as_without_measuring"),
+    ),
+    Mutant(
+        "threads-are-measured-each-time",
+        "python/hotloop/training/plans/loading.py",
+        "    auto.is_open = False\n",
+        "",
+        python(_AUTO + "test_it_is_measured_once"),
+    ),
+    Mutant(
+        "samples-of-several-threads-are-believed",
+        "python/hotloop/training/plans/loading.py",
+        " and not _are_the_same(data, best, rates[best]):",
+        " and best < 1:",
+        python(_AUTO + "test_code_that_minds_threads_stays_with_one"),
     ),
 ]

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from hotloop import _core
 from hotloop.base.messages import counted
 from hotloop.base.rules import reject, whole
+from hotloop.data.auto_workers import AutoWorkers
 from hotloop.data.folding import FoldedSplits
 from hotloop.data.options import refuse_options
 from hotloop.data.partition import read_groups
@@ -230,7 +231,7 @@ class EpisodeData(FoldedSplits):
             categories = _read_categories(source, name, split, by)
             made = _Episodes(split, categories, counts, self._seed, name)
             parts[name] = made.table(size, targets), None
-        self._auto_workers = 1
+        self._auto = AutoWorkers(1, is_python=True, enter=source._auto.enter)
         self._is_random = True
         self._set_splits(parts, False, False)
         fitted = source.transforms

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from hotloop.base.rules import flag, number, show
 from hotloop.data.arrays import read_raw
+from hotloop.data.auto_workers import AutoWorkers
 from hotloop.data.cubes import Cubes, read_masks
 from hotloop.data.npy import are_paths, read_npy, read_parts
 from hotloop.data.series import SeriesData
@@ -70,8 +71,9 @@ class FileData(SeriesData):
         -----
         Files are mapped, not read: a batch reads the pages that its rows lie in. One file of a
         usual dtype is an array in place. Rows of several files, and of one in Fortran order or
-        another byte order, are gathered by ``num_workers`` threads ["auto": 1]. Files must not be
-        shortened while they are in use; the system ends a process that reads beyond a file's end.
+        another byte order, are gathered by ``num_workers`` threads ["auto": measured]. Files must
+        not be shortened while they are in use; the system ends a process that reads beyond a file's
+        end.
 
         Examples
         --------
@@ -96,7 +98,7 @@ class FileData(SeriesData):
             allow_nonfinite=allow_nonfinite,
             **options,
         )
-        made._auto_workers = 1
+        made._auto = AutoWorkers(1)
         return cast("Self", made)
 
     @classmethod
@@ -156,8 +158,8 @@ class FileData(SeriesData):
 
         Notes
         -----
-        Cubes are read when a batch needs them, by ``num_workers`` threads ["auto": 2], which open a
-        file, read it and close it.
+        Cubes are read when a batch needs them, by ``num_workers`` threads ["auto": measured], which
+        open a file, read it and close it.
 
         Examples
         --------
@@ -188,7 +190,7 @@ class FileData(SeriesData):
         given = {name: target for name, target in targets.items() if target is not None}
         y = given if len(given) > 1 else next(iter(given.values()), None)
         made = cast("Any", cls).from_arrays(inputs, y, allow_nonfinite=allow_nonfinite, **options)
-        made._auto_workers = 2
+        made._auto = AutoWorkers(2)
         made.metadata = [{"path": cube.path, **cube.metadata} for cube in cubes.files]
         return cast("Self", made)
 

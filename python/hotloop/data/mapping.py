@@ -32,6 +32,7 @@ import numpy.typing as npt
 from hotloop.base.messages import counted, warn
 from hotloop.base.rules import choice, either, flag, optional, reject, show, text, whole
 from hotloop.data.arrays import check_keys
+from hotloop.data.auto_workers import AutoWorkers
 from hotloop.data.cache_folder import check_space, find_folder, make_folder
 from hotloop.data.digests import feed_array, feed_function, feed_text
 from hotloop.data.folding import FoldedSplits
@@ -543,7 +544,7 @@ class MappedData(FoldedSplits):
             allow_nonfinite=flag("allow_nonfinite", allow_nonfinite),
         )
         made = copy.copy(self)
-        made._auto_workers = max(1, self.num_workers)
+        made._auto = AutoWorkers(max(1, self.num_workers), is_python=True, enter=self._auto.enter)
         made._num_workers = workers
         made._splits, made._targets = {}, {}
         like: _MappedRows | None = None

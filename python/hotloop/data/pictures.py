@@ -24,6 +24,7 @@ from hotloop.data.annotations import (
 )
 from hotloop.data.arrays import column_names
 from hotloop.data.augment import pack_augment
+from hotloop.data.auto_workers import AutoWorkers
 from hotloop.data.disk_cache import read_disk_cache
 from hotloop.data.image_buckets import find_ratios, nearest_shape, read_shapes
 from hotloop.data.image_files import ImageFiles, read_image_folder, read_image_table
@@ -287,7 +288,8 @@ class ImageData(SeriesData):
         batch_size, shuffle, split, stratify, sampler, weights, samples_per_epoch, drop_last, seed
             As for :meth:`from_arrays`.
         num_workers : int or "auto"
-            Threads. "auto": as many as there are processors, up to 16.
+            Threads. "auto": measured when training starts, as for the class; until then as many as
+            there are processors, up to 16.
         prefetch_factor, persistent_workers, pin_memory
             As for the class.
         **unknown
@@ -578,10 +580,9 @@ class ImageData(SeriesData):
         n_channels = _CHANNELS[choice(*_CHANNELS)("channels", channels)]
         limit = byte_size("cache_limit", cache_limit)
         caching, facts = "nothing", [("images", f"by {describe_decoder()}")]
-        self._auto_workers = min(int(_core.cpu_info()["threads"]), _MOST_THREADS)
-        workers = (
-            self._auto_workers if self._num_workers == "auto" else max(1, int(self._num_workers))
-        )
+        most = min(int(_core.cpu_info()["threads"]), _MOST_THREADS)
+        self._auto = AutoWorkers(most)
+        workers = most if self._num_workers == "auto" else max(1, int(self._num_workers))
         disk = read_disk_cache(cache, cache_dir, cache_size, packed[0], n_channels)
         if cache == "ram":
             caching, what = choose_caching(files.paths, n_channels, limit, files.masks or ())

@@ -100,7 +100,17 @@ class BadSamples:
         """
         with self._lock:
             self._found.setdefault(index, why)
-            found = dict(self._found)
+        self.check()
+
+    def check(self) -> None:
+        """Whoever meets a bad sample again meets what there is to say of it, too.
+
+        Raises
+        ------
+        DataError
+            If there are more than may be.
+        """
+        found = self.found
         if len(found) > self._most:
             first = list(found.values())[:_MOST_NAMED]
             raise DataError(
@@ -492,7 +502,7 @@ class Samples:
         """The fields of these samples, in the order of ``types``; then weights, where bad samples
         are skipped: 0 for these.
         """
-        self._enter_epoch(epoch, is_training)
+        self.enter_epoch(epoch, is_training)
         indices = [int(row) for row in rows]
         if self._options.on_bad == "raise":
             fetch = getattr(self._dataset, "__getitems__", None)
@@ -537,6 +547,7 @@ class Samples:
         for step in range(min(tries, len(self._dataset))):
             at = (index + step) % len(self._dataset)
             if at in self.bad.found:
+                self.bad.check()
                 continue
             try:
                 sample = self._fetch(at)
@@ -547,7 +558,7 @@ class Samples:
                 return at, sample
         return None
 
-    def _enter_epoch(self, epoch: int, is_training: bool) -> None:
+    def enter_epoch(self, epoch: int, is_training: bool) -> None:
         """Tells a dataset that asks for it which epoch begins; what is not trained on is of the
         first one.
         """
@@ -557,8 +568,8 @@ class Samples:
         epoch = epoch if is_training else 0
         with self._lock:
             if epoch != self._epoch:
-                self._epoch = epoch
                 set_epoch(epoch)
+                self._epoch = epoch
 
 
 def _describe(of: tuple[str, tuple[int, ...]]) -> str:

@@ -19,6 +19,7 @@ from hotloop.base.messages import warn
 from hotloop.base.rules import either, flag, reject, whole
 from hotloop.base.suggest import name_missing
 from hotloop.data.augment_series import SeriesStep
+from hotloop.data.auto_workers import AutoWorkers
 from hotloop.data.batching import (
     Group,
     cut_batches,
@@ -140,7 +141,7 @@ class DataSplits:
         self._drop_last = flag("drop_last", drop_last)
         self._seed: int = whole(0, 2**63 - 1)("seed", seed)
         self._allow_nonfinite = flag("allow_nonfinite", allow_nonfinite)
-        self._auto_workers = 0  # threads for streamed samples
+        self._auto = AutoWorkers()
         self._bad_samples: dict[str, _Found] = {}
 
     def _set_loading(self, prefetch_factor: Any, persistent_workers: Any) -> None:
@@ -244,7 +245,13 @@ class DataSplits:
         """Threads that make batches ahead: of streamed samples, or of what a GPU is fed with."""
         if self._num_workers != "auto":
             return int(self._num_workers)
-        return self._auto_workers if self._splits["train"].is_streamed else 0
+        return self._auto.threads if self._splits["train"].is_streamed else 0
+
+    @property
+    def auto_workers(self) -> AutoWorkers | None:
+        """How ``num_workers="auto"`` chooses; None: a number is given, or no samples are made."""
+        is_auto = self._num_workers == "auto" and self._splits["train"].is_streamed
+        return self._auto if is_auto else None
 
     def loading(self, split_name: str) -> dict[str, Any]:
         """How the batches of a split come about, for who makes their feeds.
@@ -526,7 +533,7 @@ class DataSplits:
             self.check(name)
             if not split.is_streamed:
                 continue
-            bad = self._verify(split, self._auto_workers if workers is None else workers, progress)
+            bad = self._verify(split, self._auto.threads if workers is None else workers, progress)
             if bad:
                 found[name] = bad
         return found

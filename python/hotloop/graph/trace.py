@@ -16,15 +16,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import math
-import pickle
-import random
-import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, TypeVar
 
 import numpy as np
 
+from hotloop.base.generators import random_states
 from hotloop.base.messages import warn
 from hotloop.base.structure import flatten
 from hotloop.errors import ConfigError, DataError, ModelWarning, ShapeError, TraceError
@@ -407,7 +405,7 @@ def trace_twice(build: Callable[[], tuple[Trace, T]]) -> tuple[Graph, T]:
         attribute that it changes. What differs is shown.
     """
     first, made = build()
-    before = _random_states()
+    before = random_states()
     second, _ = build()
     for (path, *was), (_, *now) in zip(first.contents(), second.contents()):
         if repr(was[1]) != repr(now[1]):  # by text, for a NaN is no other value
@@ -419,7 +417,7 @@ def trace_twice(build: Callable[[], tuple[Trace, T]]) -> tuple[Graph, T]:
         pairs = [(x, y) for x, y in zip(a, b) if x != y]
         x, y = pairs[0] if pairs else (f"{len(a)} lines", f"{len(b)} lines")
         _refuse_impure(f"two different recordings: {x.strip()!r} and {y.strip()!r}")
-    names = [name for name, state in _random_states().items() if before.get(name) != state]
+    names = [name for name, state in random_states().items() if before.get(name) != state]
     if names:
         warn(
             f"forward was recorded while {' and '.join(names)} drew random numbers. Where forward "
@@ -453,12 +451,3 @@ def _difference(first: Graph, second: Graph, was: Sequence[Any], now: Sequence[A
         return f"that was of shape {first.shape(was[0])}, and {second.shape(now[0])}"
     at = int((a != b).argmax())
     return f"of shape {a.shape} whose element {at} was {a.flat[at]:.9g}, and {b.flat[at]:.9g}"
-
-
-def _random_states() -> dict[str, object]:
-    """The states of the generators that Python and NumPy share among all code, by module."""
-    states: dict[str, object] = {"random": random.getstate()}
-    numpy_random = sys.modules.get("numpy.random")
-    if numpy_random is not None:
-        states["np.random"] = pickle.dumps(numpy_random.get_state(legacy=False))
-    return states

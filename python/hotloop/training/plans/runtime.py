@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from hotloop.training.config import TrainingConfig
 
 SLICE_SECONDS = 0.05  # of a run from C, between which Python sees signals
-_MAX_LOADERS = 15
+MAX_LOADERS = 15
 # Dataset-resident arrays: batches whose row numbers lie in the ring, and their bytes.
 _MAX_SLOTS = 64
 _ROW_NUMBERS = 4 << 20
@@ -561,13 +561,13 @@ class Runtime:
             Batches of such rows that are ready before they are needed.
         """
         if is_streamed:
-            threads = min(workers, _MAX_LOADERS)
+            threads = min(workers, MAX_LOADERS)
             slots = threads + ahead if threads else (2 if self.has_own_memory else 1)
             return {"n_slots": slots, "n_threads": threads}
         if not self.has_own_memory:
             return {"n_slots": 1, "n_threads": 0}
         if self.is_fed:
-            threads = min(workers, _MAX_LOADERS)
+            threads = min(workers, MAX_LOADERS)
             return {"n_slots": 2 if threads < 2 else threads + 1, "n_threads": threads}
         slots = _MAX_SLOTS if k == 1 else 2
         while slots > 2 and slots * rows * 8 > _ROW_NUMBERS:

@@ -46,6 +46,10 @@ def describe_run(planner: Planner, log: str) -> str:
         home = ", fed from the CPU" if runtime.is_fed else ", in the GPU's memory"
     if train.is_streamed:
         home = f", made by {counted(data.num_workers, 'thread')}" if data.num_workers else ""
+    auto = data.auto_workers
+    loader = []
+    if auto is not None and auto.words:
+        home, loader = "", [("loader", f"{counted(auto.threads, 'thread')} ({auto.words})")]
     parts = f" in micro-batches of {planner.micro_rows}" if planner.micro_rows else ""
     clip = config.gradient_clip_val
     by_time = "" if config.max_time is None else " (by time where max_time comes before max_epochs)"
@@ -69,6 +73,7 @@ def describe_run(planner: Planner, log: str) -> str:
     facts += [
         ("model", f"{format_count(runtime.n_trainable)} parameters {again}".strip()),
         ("data", f"{rows} {_name_rows(train)}{home}, batch {data.batch_size}{parts}"),
+        *loader,
         *data.facts,
         *([("images", "bytes as float32, 0 to 255")] if _has_images_of_bytes(data, train) else []),
         ("loss", _describe_loss(planner.steps)),

@@ -25,6 +25,7 @@ from hotloop.training.config import TrainingConfig
 from hotloop.training.config.schedule import count_steps, rates
 from hotloop.training.plans.accelerator import check_gpu_options, choose_device
 from hotloop.training.plans.fitted import fitted_of, uses_batch_statistics
+from hotloop.training.plans.loading import choose_workers
 from hotloop.training.plans.lookups import check_lookups
 from hotloop.training.plans.precision import choose, start_scale
 from hotloop.training.plans.runtime import (
@@ -137,6 +138,7 @@ class Planner:
         watch = watch or Watch()
         with watched(watch):
             watch.begin("checking the data")
+            choose_workers(self.data)
             self._check_data()
             self.device.memory_peak_reset()
             with self.explaining_memory():
