@@ -259,9 +259,8 @@ static PyMethodDef functions[] = {
      "The image of a path or of bytes, uint8 (height, width, channels), upright."},
     {"image_source", HL_PY_METH_KEYWORDS(hl_py_image_source),
      "image_source($module, paths, n, channels, augment, *, reader=None, caching='nothing', "
-     "cache_bytes=0, on_bad='raise', bad_max=0, companions=(), stored=None)\n--\n\nA Source of n "
-     "image "
-     "files, whose names stand in bytes, each with a NUL."},
+     "cache_bytes=0, on_bad='raise', bad_max=0, companions=(), annotations=None, "
+     "stored=None)\n--\n\nA Source of n image files, whose names stand in bytes, each with a NUL."},
     {"image_report", HL_PY_METH_FAST(hl_py_image_report),
      "image_report($module, source, /)\n--\n\nbad_rows, first_bad, cached_rows, cached_bytes of "
      "an image_source."},
