@@ -232,7 +232,10 @@ def test_a_stepper_names_the_buckets() -> None:
     X, y = sequences()
     data = hl.DataModule.from_sequences(X, y, buckets=[4, 17])
     stepper = hl.stepper(Packed(), quiet(), data)
-    with pytest.raises(DataError, match="of the length of a bucket, one of 4, 17, got 5"):
+    with pytest.raises(
+        DataError,
+        match=rf"of the shape of a bucket, one of \(4, {F}\), \(17, {F}\), got \(5, {F}\)",
+    ):
         stepper.step(((np.zeros((2, 5, F)), np.array([5, 5])), np.array([0, 1])))
     with pytest.raises(DataError, match="got another structure"):
         stepper.step((np.zeros((2, 4, F)), np.array([0, 1])))
