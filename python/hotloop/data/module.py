@@ -339,11 +339,11 @@ class DataModule(ImageData, FileData, TableData, EpisodeData, MappedData):
                 Share of the samples that may be bad; ``bad_samples`` says which were.
             buckets : "auto", int or list of int
                 Samples whose x has several lengths, ``(rows, ...)``, are padded to that of their
-                bucket, as for :meth:`from_sequences`. One length pads everything to it; several, or
+                bucket, as for ``from_sequences``. One length pads everything to it; several, or
                 "auto", make each sample once beforehand, with progress, to see how long it is.
             lengths_as, pad_value
                 With buckets: forward's second argument, ``forward(x, lengths)``, and what stands in
-                padding, as for :meth:`from_sequences`. A y of integers, one for each row of x, has
+                padding, as for ``from_sequences``. A y of integers, one for each row of x, has
                 classes of rows, of which those in padding count nothing.
             worker_type : {"thread", "process"}
                 "process" is for datasets whose Python code is slow and keeps other threads waiting:
