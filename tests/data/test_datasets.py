@@ -535,3 +535,50 @@ def _facts() -> dict[str, int]:
         "fds": len(os.listdir("/proc/self/fd")),
         "threads": int(said["Threads"]),
     }
+
+
+class Holed:
+    """Samples of which some are bad."""
+
+    def __init__(self, bad, error=ValueError):
+        self.bad, self.error = set(bad), error
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, i):
+        if i in self.bad:
+            raise self.error("gone")
+        return np.full(3, i, np.float32), i % 2
+
+
+@pytest.mark.parametrize("policy", ["skip", "replace"])
+def test_what_stands_for_bad_samples_is_said(policy) -> None:
+    data = DataModule.from_datasets(
+        Holed([]), val=0.25, on_bad_sample=policy, max_bad_share=0.2, num_workers=1
+    )
+    bad = sorted(data.rows("val")[[2, 5]].tolist())
+    data = DataModule.from_datasets(
+        Holed(bad), val=0.25, on_bad_sample=policy, max_bad_share=0.2, num_workers=1
+    )
+    found = data.verify(progress=False)
+    assert list(found["val"]) == bad
+    assert all("raised ValueError: gone" in why for why in found["val"].values())
+    said = rf"2 samples of val are bad, .* in rows {bad[0]}, {bad[1]}"
+    with pytest.warns(DataWarning, match="arrays: " + said):
+        data.arrays("val")
+    with pytest.warns(DataWarning, match="predict: " + said):
+        hl.predict(nn.Linear(3, 2), data)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_what_ends_a_program_is_named(error) -> None:
+    data = DataModule(Holed([3], error), batch_size=8, shuffle=False)
+    with pytest.raises(DataError, match=rf"\[3\]: raised {error.__name__}: gone"):
+        list(data.train_batches(0))
+
+
+def test_a_usual_name_beside_x_is_the_target() -> None:
+    data = DataModule([{"x": np.float32([i, 1]), "label": i % 2} for i in range(8)], batch_size=8)
+    batch = next(data.train_batches(0))
+    np.testing.assert_array_equal(batch["y"], batch["x"][:, 0] % 2)

@@ -1,11 +1,13 @@
 """DataModule.map: what fn gets and gives, splits and classes, caches, what is refused."""
 
 import functools
+import importlib
 import os
 import signal
 import subprocess
 import sys
 import time
+import types
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -647,3 +649,39 @@ def test_progress(
     assert "100/100" in shown
     data_of().map(fold_up, cache="ram", progress=False)
     assert capsys.readouterr().err == ""
+
+
+def test_modules_without_a_version_count_by_their_file(tmp_path, monkeypatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    X = np.ones((8, 2), np.float32)
+
+    def made(factor: str) -> float:
+        (tmp_path / "hl_settings.py").write_text(f"K = {factor}\n")
+        sys.modules.pop("hl_settings", None)
+        importlib.invalidate_caches()
+        sys.dont_write_bytecode, before = True, sys.dont_write_bytecode
+        try:
+            settings = importlib.import_module("hl_settings")
+        finally:
+            sys.dont_write_bytecode = before
+        data = DataModule.from_arrays(X)
+        kept = data.map(
+            lambda x: x * settings.K, cache="disk", cache_dir=tmp_path / "kept", progress=False
+        )
+        return float(kept.arrays("train")[0].max())
+
+    assert made("2.0") == 2.0
+    assert made("3.50") == 3.5
+    sys.modules.pop("hl_settings", None)
+    ghost = types.ModuleType("hl_ghost")
+    ghost.K = 2.0
+    monkeypatch.setitem(sys.modules, "hl_ghost", ghost)
+    with pytest.raises(ConfigError, match=r"key: .* module 'hl_ghost', which has neither"):
+        DataModule.from_arrays(X).map(
+            lambda x: x * ghost.K, cache="disk", cache_dir=tmp_path, progress=False
+        )
+
+
+def test_unknown_options_are_named() -> None:
+    with pytest.raises(ConfigError, match="cach"):
+        DataModule.from_arrays(np.ones((4, 2), np.float32)).map(lambda x: x, cach="ram")

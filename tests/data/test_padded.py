@@ -201,6 +201,12 @@ def test_wrong_options_are_named(options, error, words) -> None:
         make_batches()
 
 
+def test_options_of_buckets_want_buckets() -> None:
+    for options in ({"lengths_as": "lengths"}, {"pad_value": 0.0}):
+        with pytest.raises(hl.ConfigError, match=r"is of buckets, which there are none of"):
+            hl.DataModule([(np.ones(3, np.float32), 0)] * 4, **options)
+
+
 def test_wrong_samples_are_named() -> None:
     def build(*samples):
         return hl.DataModule(list(samples), buckets=[4, 8], batch_size=2)

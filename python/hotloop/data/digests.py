@@ -1,9 +1,10 @@
 """Digests: whether a function and its data are what they were, by their contents.
 
 Of a function the code counts, with the constants, defaults, closed-over values and globals that it
-names; functions of its own package likewise, those of other packages by name and version. So a
-changed line or number changes the digest, and a comment does not. What cannot be known in this way
-(an object with a state, a class of its own) is refused: a guess would serve what is out of date.
+names; functions of its own package likewise, those of other packages by name and version, or by
+the contents of their file where they have none. So a changed line or number changes the digest, and
+a comment does not. What cannot be known in this way (an object with a state, a class of its own) is
+refused: a guess would serve what is out of date.
 """
 
 from __future__ import annotations
@@ -98,7 +99,8 @@ class _Feeder:
 
     def _feed_code(self, value: Any, what: str) -> None:
         if isinstance(value, types.ModuleType):
-            feed_text(self._into, "module", value.__name__, getattr(value, "__version__", ""))
+            feed_text(self._into, "module", value.__name__)
+            self._feed_version(value.__name__, what)
         elif isinstance(value, functools.partial):
             for part, name in ((value.func, "func"), (value.args, "args"), (value.keywords, "")):
                 self.feed(part, f"{what}.{name}" if name else what)
@@ -109,15 +111,32 @@ class _Feeder:
         elif isinstance(value, types.CodeType):
             self._feed_body(value, what)
         elif self._is_known_by_name(value):
-            package = sys.modules.get(_package_of(value))
-            version = getattr(package, "__version__", "")
-            feed_text(self._into, "name", value.__module__, value.__qualname__, version)
+            feed_text(self._into, "name", value.__module__, value.__qualname__)
+            self._feed_version(value.__module__, what)
         else:
             raise ConfigError(
                 f"key: what fn makes must be known by its contents, and {what} is of type "
                 f"{type(value).__module__}.{type(value).__qualname__}, whose state is not; write "
                 "key='...', a text that you change whenever what fn does changes"
             )
+
+    def _feed_version(self, module: str, what: str) -> None:
+        """Adds what tells a module from what it was: its package's version, else its file."""
+        package = module.partition(".")[0]
+        version = getattr(sys.modules.get(package), "__version__", None)
+        if version is not None or package in sys.stdlib_module_names:
+            feed_text(self._into, version or "")
+            return
+        path = getattr(sys.modules.get(module), "__file__", None)
+        try:
+            with open(path or "", "rb") as file:
+                self._into.update(file.read())
+        except OSError as error:
+            raise ConfigError(
+                f"key: what fn makes must be known by its contents, and {what} is of the module "
+                f"{module!r}, which has neither a __version__ nor a file; write key='...', a text "
+                "that you change whenever what fn does changes"
+            ) from error
 
     def _is_known_by_name(self, value: Any) -> bool:
         """Whether it is a function or class of another package."""

@@ -37,7 +37,7 @@ from hotloop.data.cache_folder import check_space, find_folder, make_folder
 from hotloop.data.digests import feed_array, feed_function, feed_text
 from hotloop.data.folding import FoldedSplits
 from hotloop.data.npy import map_npy
-from hotloop.data.options import read_classes
+from hotloop.data.options import read_classes, refuse_options
 from hotloop.data.parallel import map_ahead
 from hotloop.data.samples import SampleOptions, Samples, read_samples
 from hotloop.data.split import Field, Split, nest_fields
@@ -464,6 +464,7 @@ class MappedData(FoldedSplits):
         num_workers: int | str = "auto",
         allow_nonfinite: bool = False,
         progress: bool | str = "auto",
+        **unknown: Any,
     ) -> Self:
         """The same splits, with what a function makes of each sample.
 
@@ -487,7 +488,8 @@ class MappedData(FoldedSplits):
         key : str, optional
             Of "disk": says which fn and data these are, in place of what is looked at without it:
             of fn its code, constants, defaults, closed-over values and the globals that it names,
-            with functions of its own package; of other packages names and versions. The contents
+            with functions of its own package; of other packages names and versions, or the file
+            of a module without one (not of what that imports). The contents
             of arrays always count. Needed for data that is made batch by batch (images, datasets),
             and for a fn with a state.
         classes : sequence, optional
@@ -499,6 +501,8 @@ class MappedData(FoldedSplits):
             Let NaN and infinities of fn pass.
         progress : bool or "auto"
             Whether a bar is shown, as by :func:`parallel_map`.
+        **unknown
+            Refused by name, with the option that is meant.
 
         Returns
         -------
@@ -530,6 +534,7 @@ class MappedData(FoldedSplits):
         >>> halves.example_batch()["x"], len(halves.rows("val"))
         (('float32', (64, 4, 8)), 359)
         """
+        refuse_options(unknown, type(self).map)
         if not callable(fn):
             reject("fn", "must be a function of a sample", fn)
         optional(choice("ram", "disk"))("cache", cache)

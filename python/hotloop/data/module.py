@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hotloop import _core
-from hotloop.base.rules import choice, flag, number, show, whole
+from hotloop.base.rules import choice, flag, number, reject, show, whole
 from hotloop.base.scalars import plain
 from hotloop.data.auto_workers import AutoWorkers
 from hotloop.data.datasets import (
@@ -149,8 +149,8 @@ class DataModule(ImageData, FileData, TableData, EpisodeData, MappedData):
         max_bad_share: float = 0.001,
         worker_type: str = "thread",
         buckets: str | int | Sequence[int] | None = None,
-        lengths_as: str = "lengths",
-        pad_value: float = 0.0,
+        lengths_as: str | None = None,
+        pad_value: float | None = None,
         **unknown: Any,
     ) -> None:
         refuse_options(unknown, type(self).__init__)
@@ -191,6 +191,9 @@ class DataModule(ImageData, FileData, TableData, EpisodeData, MappedData):
         parts: dict[str, tuple[Table, Rows | None]] = {}
         like: tuple[Table, Samples | None] | None = None
         pad = None
+        for name, value in (("lengths_as", lengths_as), ("pad_value", pad_value)):
+            if buckets is None and value is not None:
+                reject(name, "is of buckets, which there are none of", value, "write buckets=...")
         if buckets is not None:
             if wanted:
                 raise ConfigError(

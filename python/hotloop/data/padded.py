@@ -246,7 +246,8 @@ def plan_padding(
     DataError
         For a sample that cannot be made, or is longer than all buckets.
     """
-    role, fill = read_role(lengths_as), plain(pad_value)
+    role = read_role(ROLES[0] if lengths_as is None else lengths_as)
+    fill = 0.0 if pad_value is None else plain(pad_value)
     if not isinstance(fill, (int, float)) or isinstance(fill, bool) or not np.isfinite(fill):
         reject("pad_value", "must be a finite number", pad_value)
     for name, dataset in datasets.items():

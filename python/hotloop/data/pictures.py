@@ -28,14 +28,14 @@ from hotloop.data.auto_workers import AutoWorkers
 from hotloop.data.disk_cache import read_disk_cache
 from hotloop.data.image_buckets import find_ratios, nearest_shape, read_shapes
 from hotloop.data.image_files import ImageFiles, read_image_folder, read_image_table
-from hotloop.data.images import choose_caching, describe_decoder, image_source
+from hotloop.data.images import choose_caching, describe_decoder, image_source, read_by_pillow
 from hotloop.data.options import refuse_options
 from hotloop.data.series import SeriesData
 from hotloop.data.split import Field
 from hotloop.data.streams import make_streams, stream_of
 from hotloop.data.tables import Table
 from hotloop.data.targets import Targets, ids_of, read_all_targets
-from hotloop.errors import ConfigError
+from hotloop.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from hotloop.data.image_cache import ImageCache
@@ -174,9 +174,17 @@ class BadImages:
             first = report["first_bad"]
             for row in report["bad_rows"]:
                 path = self._paths[row]
-                why = f"image {path}: cannot be decoded; verify() says why"
-                found[int(row)] = first if path in first else why
+                found[int(row)] = first if path in first else _why_bad(path)
         return found
+
+
+def _why_bad(path: str) -> str:
+    """Of a file whose first error is not at hand, by decoding it again."""
+    try:
+        _core.decode_image(path, 3, 0, 0, read_by_pillow)
+    except (DataError, ConfigError) as error:
+        return f"image {path}: {error}"
+    return f"image {path}: its mask cannot be used"
 
 
 class ImageData(SeriesData):
@@ -416,7 +424,7 @@ class ImageData(SeriesData):
         flip_pairs : list of (int, int), optional
             Points, by number from 0, that change places where an image is mirrored: left and right
             eyes. Needed where augment flips images with several points; [] if none do.
-        size : int or (int, int)
+        size : int, (int, int) or list of (int, int)
             As for :meth:`from_image_folder`.
         root : path, optional
             By default the folder of the CSV file, or the current one for a data frame.

@@ -173,7 +173,10 @@ def _parts_of_dict(sample: Mapping[Any, Any], target: Any, label: str) -> tuple[
         if not isinstance(key, str) or not key or key.isdigit():
             raise DataError(f"{label}: keys must be names, got {key!r}")
     if "x" in sample and target is None:
-        if extra := set(sample) - {"x", "y", "weight"}:
+        extra = set(sample) - {"x", "y", "weight"}
+        if len(extra) == 1 and extra < set(_TARGETS) and "y" not in sample:
+            return sample["x"], sample[extra.pop()], sample.get("weight")
+        if extra:
             raise DataError(
                 f"{label}: a dict with 'x' has 'y' and 'weight' beside it, got {sorted(extra)[0]!r}"
             )
@@ -366,7 +369,7 @@ class Samples:
             sample = self._dataset[index]
         except DataError as error:
             raise DataError(f"{what}: {error}") from error
-        except Exception as error:
+        except (Exception, KeyboardInterrupt, SystemExit) as error:
             raise DataError(f"{what}: raised {type(error).__name__}: {error}") from error
         if sample is None:
             raise DataError(f"{what}: must be a sample, got None")
@@ -461,7 +464,8 @@ class Samples:
             if array.shape[1:] != shape:
                 raise DataError(
                     f"{self._name(indices[0])}: {name} must have shape {shape} as the first "
-                    f"batch, got {array.shape[1:]}"
+                    f"batch, got {array.shape[1:]}; a collate_fn pads to one length, and "
+                    "buckets='auto' without a collate_fn to that of a bucket"
                 )
             if not _fits(array, dtype):
                 raise DataError(

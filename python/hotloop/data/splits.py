@@ -32,7 +32,6 @@ from hotloop.data.described import describe_all, describe_line
 from hotloop.data.encoding import Encoding
 from hotloop.data.options import read_classes
 from hotloop.data.padding import ROLES
-from hotloop.data.parallel import parallel_map
 from hotloop.data.scaling import doubt_of_values, fit_standard
 from hotloop.data.showing import Drawn, draw_images
 from hotloop.data.split import Field, Split, nest_fields
@@ -45,7 +44,8 @@ from hotloop.data.targets import (
     names_of_ids,
     renumber_classes,
 )
-from hotloop.errors import ConfigError, DataError, DataWarning
+from hotloop.data.verifying import rows_among, say_bad, verify_rows
+from hotloop.errors import ConfigError, DataWarning
 
 __all__ = ["SPLITS", "DataSplits"]
 
@@ -373,10 +373,13 @@ class DataSplits:
         """
         split = self._require(split_name)
         if split.has_shapes:
-            return self._sequences(split)
+            found = self._sequences(split)
+            self.warn_of_bad(split_name, "arrays")
+            return found
         named = {}
         for name, array in split.by_field().items():
             named[name] = self._by_names(name, array)
+        self.warn_of_bad(split_name, "arrays")
         batch = nest_fields(named)
         return batch["x"], batch.get("y")
 
@@ -533,31 +536,30 @@ class DataSplits:
             self.check(name)
             if not split.is_streamed:
                 continue
-            bad = self._verify(split, self._auto.threads if workers is None else workers, progress)
+            bad = verify_rows(split, self._auto.threads if workers is None else workers, progress)
+            bad |= self._known_bad(name)
             if bad:
                 found[name] = bad
         return found
 
-    @staticmethod
-    def _verify(split: Split, workers: int, progress: bool | str) -> dict[int, str]:
-        sources = []
-        for part in split.parts:
-            streams = [field.stream for field in part.fields if field.stream is not None]
-            own = list({id(stream.source): stream.source for stream in streams}.values())
-            sources += [own] * part.n
+    def _known_bad(self, name: str) -> dict[int, str]:
+        """The samples of a split that turned out bad so far, skipped and replaced ones too."""
+        split = self._require(name)
+        own = self._bad_samples.get(name, self._bad_samples.get("train"))
+        return {} if own is None else rows_among(split, own.found)
 
-        def why(item: tuple[int, list[_core.Source]]) -> str:
-            try:
-                for source in item[1]:
-                    source.read(np.array([item[0]], np.int64))
-            except DataError as error:
-                return str(error)
-            return ""
+    def warn_of_bad(self, name: str, what: str) -> None:
+        """Warns where something stands in the place of samples that are bad.
 
-        rows = split.row_order.tolist()
-        items = list(zip(rows, sources, strict=True))
-        reasons = parallel_map(why, items, max(1, workers), progress=progress)
-        return dict(sorted((row, reason) for row, reason in zip(rows, reasons) if reason))
+        Parameters
+        ----------
+        name : str
+            Of the split.
+        what : str
+            Who read them: "predict".
+        """
+        if bad := self._known_bad(name):
+            warn(f"{what}: {say_bad(name, bad)}", DataWarning)
 
     def warn_of_one_class(self) -> None:
         """Warns where training sees one class only: on training, not where data is evaluated."""

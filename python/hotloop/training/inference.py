@@ -425,7 +425,9 @@ def predict(
             raise ConfigError("predict: the DataModule has neither a test nor a validation split")
         if split.is_streamed:
             options = {"proba": proba, "labels": labels, "outputs": outputs, "loss": loss}
-            return _predict_streamed(model, split, data.num_workers, batch_size, options)
+            found = _predict_streamed(model, split, data.num_workers, batch_size, options)
+            data.warn_of_bad("test" if data.split("test") is not None else "val", "predict")
+            return found
         known = fitted_of(model)
         if known is not None:
             known.check_encoding("predict", data.encoding)
