@@ -1,6 +1,9 @@
 """What a test may need and a machine may lack: it skips then, and says how to get it to run."""
 
+import contextlib
+import ctypes
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -23,6 +26,24 @@ def is_flat(before: int, after: int, most: int) -> bool:
     from hotloop import _core
 
     return after - before < most or bool(_core.build_info()["sanitizers"])
+
+
+@contextlib.contextmanager
+def plain_permissions() -> Iterator[None]:
+    """The permissions of files bind this thread, and those that it starts, even if it is root's:
+    without the capabilities to pass over them.
+    """
+    version, bypass = 0x20080522, (1 << 1) | (1 << 2)  # of capset; CAP_DAC_OVERRIDE, READ_SEARCH
+    header = (ctypes.c_uint32 * 2)(version, 0)
+    before = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable; twice 32
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.capget(header, before) == 0, os.strerror(ctypes.get_errno())
+    bound = (ctypes.c_uint32 * 6)(before[0] & ~bypass, *before[1:])
+    assert libc.capset(header, bound) == 0, os.strerror(ctypes.get_errno())
+    try:
+        yield
+    finally:
+        assert libc.capset(header, before) == 0, os.strerror(ctypes.get_errno())
 
 
 def take_library(name: str) -> ModuleType:
