@@ -53,6 +53,14 @@ _CHANNELS = {"rgb": 3, "grey": 1, "gray": 1}
 _WHITE = 255.0
 
 
+class _Shared(NamedTuple):
+    """What the images of all shapes have in common: labels, masks and points, stored pixels."""
+
+    label: Targets | None
+    annotations: Any
+    stored: Any
+
+
 class _Making(NamedTuple):
     """How files become images of a batch."""
 
@@ -75,13 +83,15 @@ class _Making(NamedTuple):
         if self.disk is not None:
             raises = self.on_bad == "raise"
             stored = self.disk.store(files.paths, self.workers, raises=raises)
+        annotations = pack_annotations(self.wanted, files.masks, files.points, self.mask_classes)
+        shared = _Shared(self._read_label(files, prefix, like), annotations, stored)
         if len(self.augments) == 1:
-            return self.of_shape(files, prefix, like, stored, self.augments[0], 1.0)
+            return self.of_shape(files, prefix, shared, self.augments[0], 1.0)
         n = len(files.paths)
         of_row = nearest_shape([augment[:2] for augment in self.augments], find_ratios(files.paths))
         shares = np.bincount(of_row, minlength=len(self.augments)) / n
         tables = [
-            self.of_shape(files, prefix, like, stored, augment, share)
+            self.of_shape(files, prefix, shared, augment, share)
             for augment, share in zip(self.augments, shares, strict=True)
         ]
         buckets = tuple(table.fields for table in tables)
@@ -91,14 +101,13 @@ class _Making(NamedTuple):
         self,
         files: ImageFiles,
         prefix: str,
-        like: Table | None,
-        stored: Any,
+        shared: _Shared,
         augment: tuple[Any, ...],
         share: float,
     ) -> Table:
         """The same in one shape, which a share of the files has."""
         n = len(files.paths)
-        label = self._read_label(files, prefix, like)
+        label = shared.label
         companions: list[Array] = []
         if label is not None and self.on_bad == "replace":
             companions = [np.ascontiguousarray(label.array)]
@@ -107,12 +116,12 @@ class _Making(NamedTuple):
             augment,
             channels=self.channels,
             companions=companions,
-            annotations=pack_annotations(self.wanted, files.masks, files.points, self.mask_classes),
+            annotations=shared.annotations,
             caching=self.caching,
             cache_bytes=int(self.cache_bytes * share),
             on_bad=self.on_bad,
             bad_max=0 if self.on_bad == "raise" else max(1, int(n * share * self.cap)),
-            stored=stored,
+            stored=shared.stored,
         )
         size = augment[:2]
         types: dict[str, tuple[str, tuple[int, ...]]] = {"x": ("uint8", (self.channels, *size))}
