@@ -3,11 +3,12 @@
 An example stands as a reader would copy it, after `import hotloop as hl`, `from hotloop import nn`
 and `import numpy as np`. The blocks of a page run in order and share their names, in a folder that
 is empty at first, and warn of nothing. An example that imports a library which is no dependency,
-such as pandas, is left out where there is none.
+such as pandas, is left out where there is none, with the blocks that go on from it.
 """
 
 from __future__ import annotations
 
+import ast
 import doctest
 import importlib
 import pkgutil
@@ -100,19 +101,49 @@ def test_blocks_in_docstrings() -> None:
             run_block(code, before, test.name, test.globs)
 
 
+def names_in(code: str) -> tuple[set[str], set[str]]:
+    """The names that an example reads, and those that it gives a value."""
+    read, given = set(), set()
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Name):
+            (read if isinstance(node.ctx, ast.Load) else given).add(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            given.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            given |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+    return read, given
+
+
+def run_page(page: str) -> str:
+    """Runs the blocks of a page that this machine has the libraries of, and what they need from the
+    blocks before them; a library that another block lacks.
+    """
+    names = preamble()
+    left_out = ""
+    missing: set[str] = set()  # what only blocks that were left out give a value
+    for before, code in python_blocks((ROOT / page).read_text(encoding="utf-8")):
+        read, given = names_in(code)
+        library = lacking(code)
+        if library or read & missing:
+            left_out = library or left_out
+            missing |= given - names.keys()
+        else:
+            run_block(code, before, page, names)
+            missing -= given
+    return left_out
+
+
 @pytest.mark.extra
 @pytest.mark.parametrize("page", PAGES)
 def test_page(page: str) -> None:
-    text = (ROOT / page).read_text(encoding="utf-8")
-    names = preamble()
-    left_out = ""
-    for before, code in python_blocks(text):
-        if library := lacking(code):
-            left_out = library
-            continue
-        run_block(code, before, page, names)
-    if left_out:
-        pytest.skip(f"a block needs {left_out} (make test-long installs it); the others ran")
+    if library := run_page(page):
+        pytest.skip(f"a block needs {library} (make test-long installs it); the others ran")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_page_without_other_libraries(page: str, monkeypatch) -> None:
+    monkeypatch.setitem(globals(), "find_spec", lambda name: None)
+    run_page(page)
 
 
 def test_blocks_are_found_and_run() -> None:
