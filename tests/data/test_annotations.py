@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from hotloop import DataModule, augment, nn
-from hotloop.data.annotations import Wanted, read_points
-from hotloop.data.images import read_mask_by_pillow
+from hotloop.data.images.annotations import Wanted, read_points
+from hotloop.data.images.sources import read_mask_by_pillow
 from hotloop.errors import ConfigError, DataError, DataWarning, ShapeError
 from needs import take_library
 from train.recipes import quiet

@@ -8,8 +8,8 @@ import hotloop as hl
 import numpy as np
 import pytest
 from hotloop import nn
-from hotloop.data.cubes import open_cube
-from hotloop.data.envi import read_envi_header
+from hotloop.data.stored.cubes import open_cube
+from hotloop.data.stored.envi import read_envi_header
 from hotloop.errors import DataError, DataWarning
 from needs import take_library
 

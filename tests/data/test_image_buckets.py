@@ -7,7 +7,7 @@ import hotloop as hl
 import numpy as np
 import pytest
 from hotloop import DataModule, nn
-from hotloop.data.image_buckets import find_ratios, nearest_shape, read_shapes
+from hotloop.data.images.buckets import find_ratios, nearest_shape, read_shapes
 from needs import take_library
 from train.recipes import quiet
 

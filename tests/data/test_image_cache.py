@@ -18,10 +18,11 @@ import hotloop as hl
 import numpy as np
 import pytest
 from hotloop import DataModule, _core, nn
-from hotloop.data import cache_folder, image_cache
+from hotloop.data import cache_folder
 from hotloop.data.augment import pack_augment
-from hotloop.data.disk_cache import read_disk_cache
-from hotloop.data.image_cache import shrink_image
+from hotloop.data.images import cache as image_cache
+from hotloop.data.images.cache import shrink_image
+from hotloop.data.images.disk_cache import read_disk_cache
 from hotloop.errors import ConfigError, DataError, DataWarning
 from needs import is_flat, plain_permissions, take_library
 from train.recipes import quiet
@@ -423,7 +424,7 @@ CHILD = """
 import sys, time, hashlib
 import numpy as np
 from hotloop import DataModule
-from hotloop.data import image_cache
+from hotloop.data.images import cache as image_cache
 root, cache, pause, batch = sys.argv[1:]
 image_cache._BATCH_BYTES = int(batch)
 shrink = image_cache.shrink_image

@@ -9,7 +9,7 @@ import hotloop as hl
 import numpy as np
 import pytest
 from hotloop import DataModule, nn
-from hotloop.data.images import describe_decoder
+from hotloop.data.images.sources import describe_decoder
 from hotloop.errors import ConfigError, DataError, DataWarning
 from needs import is_flat, take_library
 from train.recipes import quiet

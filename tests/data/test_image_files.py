@@ -7,7 +7,7 @@ from typing import Any
 import hotloop as hl
 import numpy as np
 import pytest
-from hotloop.data.image_files import ImageFiles, read_image_folder, read_image_table
+from hotloop.data.images.files import ImageFiles, read_image_folder, read_image_table
 from needs import take_library
 
 PNG = b"\x89PNG\r\n\x1a\n"

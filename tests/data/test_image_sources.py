@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 from hotloop import _core
 from hotloop.data.augment import pack_augment
-from hotloop.data.images import choose_caching, image_source
+from hotloop.data.images.sources import choose_caching, image_source
 from needs import take_library
 
 Image = take_library("PIL.Image")

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from hotloop import _core
-from hotloop.data.images import describe_decoder, read_by_pillow
+from hotloop.data.images.sources import describe_decoder, read_by_pillow
 from needs import take_library
 
 Image = take_library("PIL.Image")
@@ -187,7 +187,7 @@ import sys
 import numpy as np
 from hotloop import _core
 from hotloop.data.augment import pack_augment
-from hotloop.data.images import describe_decoder, image_source, read_by_pillow
+from hotloop.data.images.sources import describe_decoder, image_source, read_by_pillow
 print(describe_decoder())
 np.save(sys.argv[2], _core.decode_image(sys.argv[1], 3, 0, 0, read_by_pillow))
 print(image_source(sys.argv[1:2], pack_augment("none", 16)).read(np.arange(1))[0].shape)

@@ -17,8 +17,9 @@ import hotloop as hl
 import numpy as np
 import pytest
 from hotloop import DataModule, nn
-from hotloop.data import cache_folder, mapping
-from hotloop.data.digests import feed_function
+from hotloop.data import cache_folder
+from hotloop.data.datasets import mapping
+from hotloop.data.datasets.digests import feed_function
 from hotloop.errors import ConfigError, DataError, DataWarning
 from needs import take_library
 from train.recipes import quiet
@@ -525,7 +526,7 @@ CHILD = """
 import sys, time
 import numpy as np
 from hotloop import DataModule
-from hotloop.data import mapping
+from hotloop.data.datasets import mapping
 mapping._FLUSH_SECONDS = 0.0
 X = np.arange(400, dtype=np.float32).reshape(100, 4)
 def fn(x):

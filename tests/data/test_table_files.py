@@ -6,7 +6,7 @@ import importlib
 import hotloop as hl
 import numpy as np
 import pytest
-from hotloop.data import table_files
+from hotloop.data.frames import table_files
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from needs import take_library
@@ -30,7 +30,7 @@ def only(monkeypatch, library):
 
     monkeypatch.setattr(table_files, "_choose", choose)
     if library != "pyarrow":
-        monkeypatch.setattr("hotloop.data.frames._has_pyarrow", lambda: False)
+        monkeypatch.setattr("hotloop.data.frames.columns._has_pyarrow", lambda: False)
 
 
 @pytest.fixture(

@@ -12,9 +12,9 @@ import hotloop as hl
 import numpy as np
 import pytest
 from hotloop import nn
-from hotloop.data.encoding import Encoding
-from hotloop.data.fitting import find_median
-from hotloop.data.frames import read_frame
+from hotloop.data.frames.columns import read_frame
+from hotloop.data.frames.encoding import Encoding
+from hotloop.data.frames.fitting import find_median
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from needs import take_library
@@ -63,7 +63,7 @@ def make_polars(columns):
 
 def make_polars_alone(columns, monkeypatch):
     """As where pyarrow is not installed."""
-    monkeypatch.setattr("hotloop.data.frames._has_pyarrow", lambda: False)
+    monkeypatch.setattr("hotloop.data.frames.columns._has_pyarrow", lambda: False)
     return make_polars(columns)
 
 

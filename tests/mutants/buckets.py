@@ -3,7 +3,7 @@
 from mutants.mutant import Mutant, c, python
 
 _DATA = "python/hotloop/data/"
-_PADDED, _SHAPES = _DATA + "padded.py", _DATA + "image_buckets.py"
+_PADDED, _SHAPES = _DATA + "datasets/padded.py", _DATA + "images/buckets.py"
 _PADS = "tests/data/test_padded.py::"
 _IMAGES = "tests/data/test_image_buckets.py::"
 _RESAMPLE = "csrc/data/resample.c"
@@ -54,7 +54,7 @@ MUTANTS = (
     ),
     Mutant(
         "bucket-of-a-turned-image-as-it-is-stored",
-        _DATA + "images.py",
+        _DATA + "images/sources.py",
         "                if image.getexif().get(_ORIENTATION, 1) >= 5:",
         "                if False:",
         python(_IMAGES + "test_orientation_counts"),

@@ -5,7 +5,7 @@ from mutants.mutant import Mutant, python
 _DATA = "python/hotloop/data/"
 _MODULE, _PARTITION = _DATA + "module.py", _DATA + "partition.py"
 _SPLITS, _BATCHING = _DATA + "splits.py", _DATA + "batching.py"
-_WINDOWS, _SPLIT = _DATA + "windows.py", _DATA + "split.py"
+_WINDOWS, _SPLIT = _DATA + "sequential/windows.py", _DATA + "split.py"
 _TESTS = "tests/data/test_datamodule.py::"
 _OF_WINDOWS = "tests/data/test_windows.py::"
 

@@ -3,9 +3,9 @@
 from mutants.mutant import Mutant, python
 
 _DATA = "python/hotloop/data/"
-_ENCODING, _FITTING = _DATA + "encoding.py", _DATA + "fitting.py"
-_FRAMES, _FILES = _DATA + "frames.py", _DATA + "table_files.py"
-_TABULAR, _MODULE = _DATA + "tabular.py", _DATA + "table_data.py"
+_ENCODING, _FITTING = _DATA + "frames/encoding.py", _DATA + "frames/fitting.py"
+_FRAMES, _FILES = _DATA + "frames/columns.py", _DATA + "frames/table_files.py"
+_TABULAR, _MODULE = _DATA + "frames/tabular.py", _DATA + "frames/table_data.py"
 _T, _F = "tests/data/test_tables.py::", "tests/data/test_table_files.py::"
 _LEAKS = python(_T + "test_nothing_is_learnt_of_held_out_rows")
 _BY_HAND = python(_T + "test_every_kind_of_column_by_hand")

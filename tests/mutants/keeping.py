@@ -3,7 +3,8 @@
 from mutants.mutant import Mutant, python
 
 _DATA = "python/hotloop/data/"
-_CACHE, _MAP, _DIGEST = _DATA + "image_cache.py", _DATA + "mapping.py", _DATA + "digests.py"
+_CACHE = _DATA + "images/cache.py"
+_MAP, _DIGEST = _DATA + "datasets/mapping.py", _DATA + "datasets/digests.py"
 _IMAGES = "tests/data/test_image_cache.py::"
 _MAPS = "tests/data/test_mapping.py::"
 
@@ -141,7 +142,7 @@ _KEPT_SAMPLES = [
     ),
     Mutant(
         "integers-wrap-around-in-uint8",
-        _DATA + "samples.py",
+        _DATA + "datasets/samples.py",
         'return dtype == "float32" or np.can_cast(array.dtype, dtype)',
         'return dtype == "float32" or array.dtype.kind != "f"',
         python("tests/data/test_datasets.py::test_integers_do_not_wrap_around"),

@@ -57,7 +57,7 @@ MUTANTS = [
     ),
     Mutant(
         "rows-in-padding-have-a-class",
-        _DATA + "sequences.py",
+        _DATA + "sequential/sequences.py",
         'fill = IGNORED if field.dtype == "int64" else 0.0',
         "fill = 0.0",
         python(_TRAINED + "test_classes_of_rows_leave_padding_out"),

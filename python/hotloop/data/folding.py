@@ -26,7 +26,7 @@ from hotloop.data.partition import (
     rows_apart,
 )
 from hotloop.data.sampling import Sampling, draw_rows, read_sampling
-from hotloop.data.sequences import split_sequences
+from hotloop.data.sequential.sequences import split_sequences
 from hotloop.data.splits import DataSplits
 from hotloop.errors import ConfigError, DataError
 

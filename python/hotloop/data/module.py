@@ -13,7 +13,8 @@ from hotloop import _core
 from hotloop.base.rules import choice, flag, number, reject, show, whole
 from hotloop.base.scalars import plain
 from hotloop.data.auto_workers import AutoWorkers
-from hotloop.data.datasets import (
+from hotloop.data.datasets.mapping import MappedData
+from hotloop.data.datasets.objects import (
     Generated,
     Loaded,
     Ordered,
@@ -23,17 +24,16 @@ from hotloop.data.datasets import (
     take_loader,
     take_loaders,
 )
+from hotloop.data.datasets.padded import plan_padding
+from hotloop.data.datasets.samples import SampleOptions, Samples
 from hotloop.data.episodes import EpisodeData
 from hotloop.data.folds import RowOrigin
-from hotloop.data.mapped import FileData
-from hotloop.data.mapping import MappedData
+from hotloop.data.frames.table_data import TableData
+from hotloop.data.images.pictures import ImageData
 from hotloop.data.options import read_standardize, refuse_options
-from hotloop.data.padded import plan_padding
 from hotloop.data.partition import divide_rows, rows_apart
-from hotloop.data.pictures import ImageData
-from hotloop.data.samples import SampleOptions, Samples
 from hotloop.data.splits import SPLITS
-from hotloop.data.table_data import TableData
+from hotloop.data.stored.mapped import FileData
 from hotloop.data.tables import Table, read_table, unpack_dataset
 from hotloop.data.targets import ids_of
 from hotloop.errors import ConfigError, DataError

@@ -29,7 +29,7 @@ from hotloop.data.batching import (
 )
 from hotloop.data.checks import blocks, check_labels, check_values, check_weights
 from hotloop.data.described import describe_all, describe_line
-from hotloop.data.encoding import Encoding
+from hotloop.data.frames.encoding import Encoding
 from hotloop.data.options import read_classes
 from hotloop.data.padding import ROLES
 from hotloop.data.scaling import doubt_of_values, fit_standard

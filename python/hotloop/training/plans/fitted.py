@@ -20,8 +20,8 @@ import numpy as np
 
 from hotloop.base.messages import counted, warn
 from hotloop.base.rules import show
-from hotloop.data.encoding import Encoding
-from hotloop.data.frames import is_table, read_frame
+from hotloop.data.frames.columns import is_table, read_frame
+from hotloop.data.frames.encoding import Encoding
 from hotloop.errors import BusyError, ConfigError, DataWarning, ModelWarning, ShapeError
 from hotloop.nn.module import Module
 from hotloop.nn.state import METADATA

@@ -14,7 +14,7 @@ from hotloop.base.scalars import plain
 from hotloop.base.structure import Constant, Keywords, flatten, unflatten
 from hotloop.base.suggest import name_missing
 from hotloop.data.arrays import column_names, to_array
-from hotloop.data.sequences import are_sequences, pad_sequences
+from hotloop.data.sequential.sequences import are_sequences, pad_sequences
 from hotloop.errors import DataError, ShapeError, TraceError
 from hotloop.training.plans.fitted import PredictOnly, fitted_of
 

@@ -33,7 +33,7 @@ from hotloop.base.patterns import CONSTANT_PREFIX
 from hotloop.base.rules import path as check_path
 from hotloop.base.structure import unflatten
 from hotloop.base.suggest import did_you_mean, function_for
-from hotloop.data.encoding import Encoding
+from hotloop.data.frames.encoding import Encoding
 from hotloop.data.targets import name_of_target
 from hotloop.errors import CheckpointError, ConfigError, HotloopError, ShapeError
 from hotloop.nn.module import Module

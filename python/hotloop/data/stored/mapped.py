@@ -11,9 +11,9 @@ import numpy.typing as npt
 from hotloop.base.rules import flag, number, show
 from hotloop.data.arrays import read_raw
 from hotloop.data.auto_workers import AutoWorkers
-from hotloop.data.cubes import Cubes, read_masks
-from hotloop.data.npy import are_paths, read_npy, read_parts
-from hotloop.data.series import SeriesData
+from hotloop.data.sequential.series import SeriesData
+from hotloop.data.stored.cubes import Cubes, read_masks
+from hotloop.data.stored.npy import are_paths, read_npy, read_parts
 from hotloop.data.streams import make_streams
 from hotloop.errors import DataError
 

@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from hotloop.base.rules import show
 from hotloop.base.suggest import name_missing
-from hotloop.data.annotations import Wanted, read_points
 from hotloop.data.arrays import column_names
+from hotloop.data.images.annotations import Wanted, read_points
 from hotloop.errors import ConfigError, DataError
 
 __all__ = ["ImageFiles", "read_image_folder", "read_image_table"]

@@ -9,7 +9,7 @@ from hotloop.data.cache_folder import find_folder
 from hotloop.errors import ConfigError
 
 if TYPE_CHECKING:
-    from hotloop.data.image_cache import ImageCache
+    from hotloop.data.images.cache import ImageCache
 
 __all__ = ["read_disk_cache"]
 
@@ -45,7 +45,7 @@ def read_disk_cache(
         side = -(-8 * max(height, width) // 7)
     side = whole(1, _SIDE_MAX)("cache_size", side)
     try:
-        from hotloop.data.image_cache import ImageCache
+        from hotloop.data.images.cache import ImageCache
     except ImportError as error:  # Python can be built without
         raise ConfigError(
             f"cache: 'disk' needs the module sqlite3 of Python, got {error}; install it, or write "

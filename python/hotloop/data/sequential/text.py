@@ -2,7 +2,7 @@
 
 The ids of the text lie in memory once, in the smallest dtype that holds them; ids of bytes are the
 file itself, mapped. Inputs are windows of this series and targets the same windows, one id later,
-so both are views of it (see data/windows.py), and a window is an address.
+so both are views of it (see data/sequential/windows.py), and a window is an address.
 
 Splits are spans of the text, in its order: windows that are drawn from all over it would overlap
 with those that a model is measured on.
@@ -21,9 +21,9 @@ import numpy.typing as npt
 from hotloop.base.rules import reject, show, whole
 from hotloop.data.arrays import read_raw
 from hotloop.data.folds import Fold, Wish, walk_forward
-from hotloop.data.npy import find_files
 from hotloop.data.partition import is_share, read_share
 from hotloop.data.split import Field
+from hotloop.data.stored.npy import find_files
 from hotloop.data.strides import windows_of
 from hotloop.data.tables import Table
 from hotloop.data.targets import Targets

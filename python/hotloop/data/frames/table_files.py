@@ -23,7 +23,7 @@ from typing import IO, Any
 from hotloop.base.messages import named, warn
 from hotloop.base.rules import reject, show
 from hotloop.base.suggest import name_missing
-from hotloop.data.frames import Frame, read_frame
+from hotloop.data.frames.columns import Frame, read_frame
 from hotloop.errors import ConfigError, DataError, DataWarning
 
 __all__ = ["read_csv", "read_parquet"]

@@ -19,15 +19,15 @@ import numpy.typing as npt
 
 from hotloop.base.rules import reject, show
 from hotloop.base.scalars import plain
-from hotloop.data.datasets import Generated, Ordered
+from hotloop.data.datasets.objects import Generated, Ordered
+from hotloop.data.datasets.samples import SampleOptions, Samples, leaves_of, read_samples, to_leaf
+from hotloop.data.datasets.workers import Processes
 from hotloop.data.padding import ROLES, Padding, bucket_of
 from hotloop.data.parallel import parallel_map
-from hotloop.data.samples import SampleOptions, Samples, leaves_of, read_samples, to_leaf
-from hotloop.data.sequences import read_buckets, read_role
+from hotloop.data.sequential.sequences import read_buckets, read_role
 from hotloop.data.split import Field
 from hotloop.data.tables import Table, holds_arrays
 from hotloop.data.targets import IGNORED
-from hotloop.data.workers import Processes
 from hotloop.errors import ConfigError, DataError
 
 __all__ = ["PaddedData", "plan_padding"]

@@ -17,8 +17,8 @@ from hotloop import _core
 from hotloop.base.messages import named, warn
 from hotloop.base.rules import reject, show
 from hotloop.base.suggest import name_missing
-from hotloop.data.encoding import NUMBERS, Encoding, Feature
-from hotloop.data.frames import Column, Frame, in_threads
+from hotloop.data.frames.columns import Column, Frame, in_threads
+from hotloop.data.frames.encoding import NUMBERS, Encoding, Feature
 from hotloop.data.targets import Targets
 from hotloop.errors import ConfigError, DataError, DataWarning
 

@@ -12,9 +12,8 @@ import numpy.typing as npt
 from hotloop.base.rules import whole
 from hotloop.data.augment_series import read_series_steps
 from hotloop.data.folding import FoldedSplits
-from hotloop.data.npy import are_paths
 from hotloop.data.options import refuse_options
-from hotloop.data.sequences import (
+from hotloop.data.sequential.sequences import (
     Layout,
     lay_sequences,
     read_buckets,
@@ -24,16 +23,17 @@ from hotloop.data.sequences import (
     split_sequences,
     targets_of,
 )
-from hotloop.data.tables import Table, read_table, unpack_dataset
-from hotloop.data.targets import ids_of
-from hotloop.data.text import (
+from hotloop.data.sequential.text import (
     SpanOrigin,
     Vocabulary,
     divide_text,
     read_text,
     tabulate_text,
 )
-from hotloop.data.windows import read_aligned, read_normalize, read_windows
+from hotloop.data.sequential.windows import read_aligned, read_normalize, read_windows
+from hotloop.data.stored.npy import are_paths
+from hotloop.data.tables import Table, read_table, unpack_dataset
+from hotloop.data.targets import ids_of
 
 __all__ = ["SeriesData"]
 

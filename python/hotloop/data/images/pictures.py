@@ -12,7 +12,10 @@ import numpy.typing as npt
 
 from hotloop import _core
 from hotloop.base.rules import byte_size, choice, number, reject, show
-from hotloop.data.annotations import (
+from hotloop.data.arrays import column_names
+from hotloop.data.augment import pack_augment
+from hotloop.data.auto_workers import AutoWorkers
+from hotloop.data.images.annotations import (
     Wanted,
     annotation_types,
     check_mirrors,
@@ -22,15 +25,17 @@ from hotloop.data.annotations import (
     pack_annotations,
     read_wanted,
 )
-from hotloop.data.arrays import column_names
-from hotloop.data.augment import pack_augment
-from hotloop.data.auto_workers import AutoWorkers
-from hotloop.data.disk_cache import read_disk_cache
-from hotloop.data.image_buckets import find_ratios, nearest_shape, read_shapes
-from hotloop.data.image_files import ImageFiles, read_image_folder, read_image_table
-from hotloop.data.images import choose_caching, describe_decoder, image_source, read_by_pillow
+from hotloop.data.images.buckets import find_ratios, nearest_shape, read_shapes
+from hotloop.data.images.disk_cache import read_disk_cache
+from hotloop.data.images.files import ImageFiles, read_image_folder, read_image_table
+from hotloop.data.images.sources import (
+    choose_caching,
+    describe_decoder,
+    image_source,
+    read_by_pillow,
+)
 from hotloop.data.options import refuse_options
-from hotloop.data.series import SeriesData
+from hotloop.data.sequential.series import SeriesData
 from hotloop.data.split import Field
 from hotloop.data.streams import make_streams, stream_of
 from hotloop.data.tables import Table
@@ -38,7 +43,7 @@ from hotloop.data.targets import Targets, ids_of, read_all_targets
 from hotloop.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from hotloop.data.image_cache import ImageCache
+    from hotloop.data.images.cache import ImageCache
 
 __all__ = ["ImageData"]
 

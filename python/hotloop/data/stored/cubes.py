@@ -18,8 +18,8 @@ import numpy.typing as npt
 from hotloop import _core
 from hotloop.base.rules import show
 from hotloop.base.watching import report
-from hotloop.data.envi import EnviImage, is_envi, read_envi_header
-from hotloop.data.npy import find_files, map_npy
+from hotloop.data.stored.envi import EnviImage, is_envi, read_envi_header
+from hotloop.data.stored.npy import find_files, map_npy
 from hotloop.errors import ConfigError, DataError
 
 __all__ = ["Cube", "Cubes", "open_cube", "read_masks"]

@@ -42,7 +42,7 @@ import numpy.typing as npt
 from hotloop import _core
 from hotloop.base.messages import counted, format_bytes, show, warn
 from hotloop.data.cache_folder import check_space, make_folder
-from hotloop.data.images import describe_decoder, find_image_size, read_by_pillow
+from hotloop.data.images.sources import describe_decoder, find_image_size, read_by_pillow
 from hotloop.data.parallel import map_ahead
 from hotloop.errors import DataError, DataWarning
 

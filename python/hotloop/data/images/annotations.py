@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hotloop.base.rules import optional, reject, show, whole
-from hotloop.data.images import read_mask_by_pillow, require_pillow
+from hotloop.data.images.sources import read_mask_by_pillow, require_pillow
 from hotloop.data.options import read_classes
 from hotloop.data.parallel import parallel_map
 from hotloop.data.targets import Targets

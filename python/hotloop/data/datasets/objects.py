@@ -1,8 +1,8 @@
 """Objects that give data: datasets of other libraries, their loaders, and modules of loaders.
 
 What holds arrays is read as arrays; what makes its samples one by one becomes a table whose rows
-are made when a batch needs them (see data/samples.py). Of a loader the dataset is taken, with its
-batch size, its order and what makes its batches.
+are made when a batch needs them (see data/datasets/samples.py). Of a loader the dataset is taken,
+with its batch size, its order and what makes its batches.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from hotloop.base.rules import show
-from hotloop.data.samples import SampleOptions, Samples, read_samples
+from hotloop.data.datasets.samples import SampleOptions, Samples, read_samples
+from hotloop.data.datasets.workers import Processes
 from hotloop.data.tables import Source, Table, holds_arrays, read_table, unpack_dataset
-from hotloop.data.workers import Processes
 from hotloop.errors import ConfigError, DataError
 
 __all__ = [

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from hotloop.base.rules import show
 from hotloop.base.suggest import name_missing
-from hotloop.data.encoding import NUMBERS, Encoding
-from hotloop.data.frames import Column, Frame, is_table, read_frame
+from hotloop.data.frames.columns import Column, Frame, is_table, read_frame
+from hotloop.data.frames.encoding import NUMBERS, Encoding
 from hotloop.data.tables import Table, read_table, unpack_dataset
 from hotloop.data.targets import Targets
 from hotloop.errors import ConfigError, DataError

@@ -27,7 +27,7 @@ import numpy.typing as npt
 from hotloop.base.messages import named, warn
 from hotloop.base.rules import show
 from hotloop.base.suggest import name_missing
-from hotloop.data.frames import Column, Frame, in_threads
+from hotloop.data.frames.columns import Column, Frame, in_threads
 from hotloop.errors import DataError, DataWarning
 
 __all__ = ["NUMBERS", "Encoding", "Feature"]

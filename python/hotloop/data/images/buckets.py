@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from hotloop.base.rules import reject
 from hotloop.base.scalars import plain
-from hotloop.data.images import find_image_size
+from hotloop.data.images.sources import find_image_size
 from hotloop.data.parallel import parallel_map
 from hotloop.errors import ConfigError
 

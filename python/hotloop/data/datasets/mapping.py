@@ -34,13 +34,13 @@ from hotloop.base.rules import choice, either, flag, optional, reject, show, tex
 from hotloop.data.arrays import check_keys
 from hotloop.data.auto_workers import AutoWorkers
 from hotloop.data.cache_folder import check_space, find_folder, make_folder
-from hotloop.data.digests import feed_array, feed_function, feed_text
+from hotloop.data.datasets.digests import feed_array, feed_function, feed_text
+from hotloop.data.datasets.samples import SampleOptions, Samples, read_samples
 from hotloop.data.folding import FoldedSplits
-from hotloop.data.npy import map_npy
 from hotloop.data.options import read_classes, refuse_options
 from hotloop.data.parallel import map_ahead
-from hotloop.data.samples import SampleOptions, Samples, read_samples
 from hotloop.data.split import Field, Split, nest_fields
+from hotloop.data.stored.npy import map_npy
 from hotloop.data.streams import gather_streams
 from hotloop.data.tables import Table
 from hotloop.data.targets import IGNORED, Targets, name_of_target

@@ -9,14 +9,11 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from hotloop.data.encoding import Encoding
-from hotloop.data.fitting import Wishes, encode_training, fit_encoding, read_wishes
-from hotloop.data.frames import read_frame
-from hotloop.data.options import read_standardize, refuse_options
-from hotloop.data.series import SeriesData
-from hotloop.data.table_files import read_csv, read_parquet
-from hotloop.data.tables import Table
-from hotloop.data.tabular import (
+from hotloop.data.frames.columns import read_frame
+from hotloop.data.frames.encoding import Encoding
+from hotloop.data.frames.fitting import Wishes, encode_training, fit_encoding, read_wishes
+from hotloop.data.frames.table_files import read_csv, read_parquet
+from hotloop.data.frames.tabular import (
     Roles,
     columns_needed,
     make_table,
@@ -24,6 +21,9 @@ from hotloop.data.tabular import (
     read_paths,
     read_roles,
 )
+from hotloop.data.options import read_standardize, refuse_options
+from hotloop.data.sequential.series import SeriesData
+from hotloop.data.tables import Table
 from hotloop.data.targets import Targets, ids_of, read_all_targets
 
 __all__ = ["TableData"]

@@ -1,0 +1,1 @@
+"""Samples that Python makes: datasets, loaders, generators and functions."""

@@ -1,0 +1,1 @@
+"""Data frames and files of tables, encoded as arrays."""

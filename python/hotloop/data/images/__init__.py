@@ -1,0 +1,1 @@
+"""Images from files: what they are, how batches of them are made, and what is kept of them."""
