@@ -455,7 +455,7 @@ def count_entries(root: Path) -> int:
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_it_goes_on_where_it_stopped(root: Path, decoded: list[int], how: signal.Signals) -> None:
-    child = start(root, 0.05)
+    child = start(root, 0.25)
     deadline = time.monotonic() + 60
     while count_entries(root) < 5:
         assert child.poll() is None

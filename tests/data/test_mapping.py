@@ -529,8 +529,10 @@ from hotloop import DataModule
 from hotloop.data.datasets import mapping
 mapping._FLUSH_SECONDS = 0.0
 X = np.arange(400, dtype=np.float32).reshape(100, 4)
+begun = []
 def fn(x):
-    time.sleep(0.005)
+    begun.append(1)
+    time.sleep(0.005 if len(begun) < 40 else float(sys.argv[2]))
     return x + 1
 data = DataModule.from_arrays(X, val=0.2).map(fn, cache="disk", key="k", cache_dir=sys.argv[1])
 print((data.arrays("train")[0] == X[data.rows("train")] + 1).all())
@@ -539,7 +541,7 @@ print((data.arrays("train")[0] == X[data.rows("train")] + 1).all())
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_it_goes_on_where_it_stopped(tmp_path: Path, how: signal.Signals, made: list[int]) -> None:
-    child = subprocess.Popen([sys.executable, "-c", CHILD, str(tmp_path / "maps")])
+    child = subprocess.Popen([sys.executable, "-c", CHILD, str(tmp_path / "maps"), "0.5"])
     deadline = time.monotonic() + 60
 
     def there() -> int:
@@ -569,7 +571,7 @@ def test_it_goes_on_where_it_stopped(tmp_path: Path, how: signal.Signals, made: 
 def test_two_processes_at_once(tmp_path: Path) -> None:
     children = [
         subprocess.Popen(
-            [sys.executable, "-c", CHILD, str(tmp_path / "maps")],
+            [sys.executable, "-c", CHILD, str(tmp_path / "maps"), "0.005"],
             stdout=subprocess.PIPE, text=True,
         )
         for _ in range(3)
