@@ -9,6 +9,7 @@ import contextlib
 import gc
 import hashlib
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,10 @@ FAKE = TESTS.parent / "build/cuda-tests/release/libcuda_fake.so"
 # A test that says nothing of a device is of the CPU, in a machine with a GPU too.
 if not os.environ.get("HOTLOOP_TEST_GPU"):
     os.environ.setdefault("HOTLOOP_CUDA_PATH", os.devnull)
+
+# A shell that starts the tests in the background lets their processes ignore Ctrl-C.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How fast the machine is says nothing of what is tested.
 with contextlib.suppress(ImportError):

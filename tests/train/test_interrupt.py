@@ -165,3 +165,14 @@ def test_sigterm_ends_the_process_as_it_would_have() -> None:
     out, _, _ = finish(process)
     assert process.returncode == -signal.SIGTERM
     assert "UNREACHED" not in out
+
+
+def test_a_signal_that_is_ignored_stays_ignored() -> None:
+    code = HEAD.replace("10**6, lr", "200, lr") + (
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "print(hl.train(model, data, config).stop_reason, flush=True)\n"
+    )
+    process = start(code)
+    process.send_signal(signal.SIGINT)
+    out, err, _ = finish(process)
+    assert out == "completed\n", err

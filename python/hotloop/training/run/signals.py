@@ -46,7 +46,8 @@ class Interrupts:
     def __enter__(self) -> Interrupts:
         if threading.current_thread() is threading.main_thread():
             for number, handler in ((signal.SIGINT, self._on_int), (signal.SIGTERM, self._on_term)):
-                self._old[number] = signal.signal(number, handler)
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    self._old[number] = signal.signal(number, handler)
         return self
 
     def __exit__(self, *error: object) -> None:
