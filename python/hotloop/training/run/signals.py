@@ -1,9 +1,10 @@
 """Ctrl-C and SIGTERM while training.
 
 Handlers are installed on the main thread only, for the time of ``train`` alone, and the user's own
-are put back. Before the first step Ctrl-C ends what prepares it. Then the first one ends the step
-and training; the second abandons the step; apply itself is never cut, because the run returns
-between regions only.
+are put back; what the process ignores, as a shell's job in the background does Ctrl-C, stays
+ignored. Before the first step Ctrl-C ends what prepares it. Then the first one ends the step and
+training; the second abandons the step; apply itself is never cut, because the run returns between
+regions only.
 """
 
 from __future__ import annotations
