@@ -16,6 +16,7 @@ from typing import Any
 __all__ = [
     "BusyError",
     "CheckpointError",
+    "CheckpointWarning",
     "ConfigError",
     "DataError",
     "DataWarning",
@@ -117,6 +118,10 @@ class HotloopWarning(UserWarning):
 
     They name the line of the user's program that called hotloop.
     """
+
+
+class CheckpointWarning(HotloopWarning):
+    """A file of a run is damaged or could not be written; training goes on without it."""
 
 
 class DataWarning(HotloopWarning):

@@ -570,7 +570,7 @@ def test_two_threads(good: dict[str, bytes]) -> None:
     model, errors, running = make_net(), [], threading.Event()
 
     class Wait:
-        def on_train_start(self, run: Any) -> None:
+        def on_train_begin(self, run: Any) -> None:
             running.set()
             done.wait(20)
 

@@ -306,8 +306,11 @@ PYTHON_LAYERS: dict[str, set[str]] = {
     "training.plans": {*_BELOW_TRAINING, "training.config", "training.scoring"},
     "training.inference": _BELOW_RUNS,
     "training.generation": {*_BELOW_RUNS, "training.inference"},
-    "training.result": {*_BELOW_RUNS, "training.inference"},
-    "training.run": {*_BELOW_RUNS, "training.inference", "training.result"},
+    "training.result": {*_BELOW_RUNS, "interop", "training.inference"},
+    "training.checkpoints": {*_BELOW_RUNS, "interop", "training.inference", "training.result"},
+    "training.run": {
+        *_BELOW_RUNS, "training.checkpoints", "training.inference", "training.result"
+    },
 }
 PYTHON_BASE = {"errors", "_core", "_version"}
 # A module's call on arrays is a prediction, and its device is that of predictions: what points up.

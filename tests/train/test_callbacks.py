@@ -25,7 +25,7 @@ class Reads:
         self.before: Any = None
         self.seen: list[Any] = []
 
-    def on_train_start(self, run: Any) -> None:
+    def on_train_begin(self, run: Any) -> None:
         self.before = self.read(run.model)
 
     def on_epoch_end(self, run: Any) -> None:

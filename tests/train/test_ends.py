@@ -92,7 +92,7 @@ def test_a_rate_that_moves_in_the_middle_of_a_step_does_it_no_harm() -> None:
 class Plans:
     """Takes longer to begin than max_time allows."""
 
-    def on_train_start(self, run: object) -> None:
+    def on_train_begin(self, run: object) -> None:
         time.sleep(0.5)
 
 
@@ -109,7 +109,7 @@ def test_one_step_at_least_is_made_in_any_time() -> None:
 
 
 class Never:
-    def on_train_start(self, run: object) -> None:
+    def on_train_begin(self, run: object) -> None:
         raise AssertionError("training began")
 
 

@@ -30,7 +30,7 @@ class Recorder:
     def __init__(self, log: list[Any]) -> None:
         self.log = log
 
-    def on_train_start(self, run: Any) -> None:
+    def on_train_begin(self, run: Any) -> None:
         runtime = run.runtime
         self.log.append(runtime._plan_options(runtime.compute_dtype))
         self.log.append(sorted(slot.name for slot in runtime.layout.trainable))

@@ -534,7 +534,7 @@ def test_ctrl_c_within_an_epoch(gpu: _core.Device) -> None:
     timer = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
 
     class Start:
-        def on_train_start(self, run: Any) -> None:
+        def on_train_begin(self, run: Any) -> None:
             timer.start()  # planning is over
 
     callbacks = (Start(),)
@@ -570,7 +570,7 @@ def test_the_host_never_waits_within_an_epoch(gpu: _core.Device, driver: ctypes.
     class Count:
         before = 0
 
-        def on_train_start(self, run: Any) -> None:
+        def on_train_begin(self, run: Any) -> None:
             self.note()
 
         def on_epoch_end(self, run: Any) -> None:

@@ -78,7 +78,7 @@ model = nn.Sequential(*layers, nn.Linear(512, 5))
 data = hl.DataModule.from_arrays(X, Y, batch_size=4096)
 before = {k: v.copy() for k, v in model.state_dict().items()}
 class Say:
-    def on_train_start(self, run): threading.Timer(0.3, lambda: print("READY", flush=True)).start()
+    def on_train_begin(self, run): threading.Timer(0.3, lambda: print("READY", flush=True)).start()
 try:
     config = quiet(max_epochs=1000, lr=1e-3, accumulate_grad_batches=8, callbacks=(Say(),))
     hl.train(model, data, config)

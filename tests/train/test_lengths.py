@@ -154,7 +154,7 @@ def test_the_buckets_share_the_memory_of_the_longest() -> None:
     arenas, peaks = {}, {}
 
     class Watch:
-        def on_train_start(self, run: Any) -> None:
+        def on_train_begin(self, run: Any) -> None:
             arenas[run.config.seed] = [plan.info()["arena_bytes"] for plan, _, _ in run.train_plans]
 
     for seed, buckets in ((0, [120]), (1, [90, 105, 120])):

@@ -7,7 +7,7 @@ from typing import Any
 
 import hotloop as hl
 import pytest
-from hotloop.training.run import csvlog
+from hotloop.training.checkpoints import folder
 from train.recipes import classes, mlp
 
 RUN: dict[str, Any] = {"max_epochs": 3, "enable_progress_bar": False}
@@ -46,7 +46,7 @@ def test_a_short_run_leaves_no_folder() -> None:
 def test_after_a_minute_the_whole_history_is_written(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(csvlog, "UNASKED_AFTER", 0.0)
+    monkeypatch.setattr(folder, "UNASKED_AFTER", 0.0)
     recorder = Recorder()
     result = hl.train(mlp(), classes(), max_epochs=3, callbacks=[recorder])
     assert result.log_path == os.path.abspath("runs/1/metrics.csv")
@@ -62,7 +62,7 @@ def test_a_minute_that_is_over_in_the_last_epoch_counts(monkeypatch: pytest.Monk
         def on_epoch_end(self, run: Any) -> None:
             super().on_epoch_end(run)
             if run.epoch == 3:
-                monkeypatch.setattr(csvlog, "UNASKED_AFTER", 0.0)
+                monkeypatch.setattr(folder, "UNASKED_AFTER", 0.0)
 
     slow = Slow()
     result = hl.train(mlp(), classes(), **RUN, callbacks=[slow])
@@ -91,7 +91,7 @@ def test_what_is_asked_for_is_written_at_once(
 
 
 def test_no_logger_writes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csvlog, "UNASKED_AFTER", 0.0)
+    monkeypatch.setattr(folder, "UNASKED_AFTER", 0.0)
     for options in ({"logger": None}, {"logger": None, "output_dir": "here"}):
         result = hl.train(mlp(), classes(), **RUN, **options)
         assert (os.listdir(), result.log_path) == ([], None)
@@ -112,7 +112,7 @@ def test_another_folder_in_between_does_not_move_the_log(tmp_path: Path) -> None
 def test_a_run_that_fails_leaves_what_it_reached(
     minute: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(csvlog, "UNASKED_AFTER", minute)
+    monkeypatch.setattr(folder, "UNASKED_AFTER", minute)
 
     class Failing:
         def on_epoch_end(self, run: Any) -> None:
@@ -126,10 +126,10 @@ def test_a_run_that_fails_leaves_what_it_reached(
 
 
 def test_a_run_without_an_epoch_leaves_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csvlog, "UNASKED_AFTER", 0.0)
+    monkeypatch.setattr(folder, "UNASKED_AFTER", 0.0)
 
     class Stopping:
-        def on_train_start(self, run: Any) -> None:
+        def on_train_begin(self, run: Any) -> None:
             run.stop()
 
     result = hl.train(mlp(), classes(), **RUN, callbacks=[Stopping()])

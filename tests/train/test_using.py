@@ -33,7 +33,7 @@ def test_callbacks_see_the_run() -> None:
     calls = []
 
     class Watch:
-        def on_train_start(self, run):
+        def on_train_begin(self, run):
             calls.append(("start", run.epoch))
 
         def on_epoch_end(self, run):
@@ -546,7 +546,7 @@ def test_off_the_main_thread() -> None:
 
 def test_stop_from_another_thread() -> None:
     class Stop:
-        def on_train_start(self, run):
+        def on_train_begin(self, run):
             threading.Timer(0.2, run.stop).start()
 
     fields = quiet(max_epochs=10**7, max_time=120, on_interrupt="return")

@@ -598,6 +598,7 @@ class ImageData(SeriesData):
             for one in read_shapes(size, buckets, ratios, self._batch_size)
         )
         check_mirrors(wanted, packed[0])
+        self.augmentation = repr(packed)
         self._is_random = any(kind not in _FIXED_STEPS for kind, *_ in packed[0][-1])
         n_channels = _CHANNELS[choice(*_CHANNELS)("channels", channels)]
         limit = byte_size("cache_limit", cache_limit)

@@ -362,7 +362,7 @@ class TrainingConfig:
     overfit_batches: int | float | None = setting(None, schema.overfit)
     logger: str | None = setting("auto", schema.logger)
     enable_progress_bar: bool | str = setting("auto", schema.auto_or_flag)
-    enable_checkpointing: bool = setting(False, flag)
+    enable_checkpointing: bool = setting(True, flag)
     enable_model_summary: bool = setting(True, flag)
     callbacks: tuple[Any, ...] = setting((), schema.callbacks)
 
@@ -640,6 +640,18 @@ class TrainingConfig:
             with open(path, "w", encoding="utf-8", newline="\n") as file:
                 file.write(text)
         return text
+
+    def unwritable(self) -> list[str]:
+        """The fields whose values are objects of Python that TOML cannot hold."""
+        from hotloop.training.config.toml import UnwritableError, dumps
+
+        found = []
+        for name, value in self.to_dict().items():
+            try:
+                dumps({name: value})
+            except UnwritableError:
+                found.append(name)
+        return found
 
     @classmethod
     def from_toml(cls, path_or_text: str | os.PathLike[str]) -> Self:

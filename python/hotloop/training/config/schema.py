@@ -41,6 +41,7 @@ __all__ = [
     "optimizer",
     "overfit",
     "param_groups",
+    "parse_save_every",
     "patterns",
     "precision",
     "recompute",
@@ -326,15 +327,43 @@ def val_check(field: str, value: object) -> int | float | None:
     return None if isinstance(found, float) and found == 1.0 else found
 
 
+_EVERY_FIX = "write a number of epochs, '500 steps' or a time such as '10m'"
+
+
 def save_every(field: str, value: object) -> int | str | None:
-    """Epochs as int; a time span stays a text, so that it cannot be taken for epochs."""
+    """Epochs as int; steps and a time span stay texts, so that they cannot be taken for epochs."""
+    import re
+
     if value is None:
         return None
     if isinstance(value, int) and not isinstance(value, bool):
         epochs: int = whole(1, fix=f"write {field}=None for never")(field, value)
         return epochs
+    counted = re.fullmatch(r"\s*(\d+)\s*(step|epoch)s?\s*", value) if isinstance(value, str) else None
+    if counted:
+        count: int = whole(1, fix=_EVERY_FIX)(field, int(counted[1]))
+        return count if counted[2] == "epoch" else f"{count} steps"
+    if isinstance(value, float):
+        reject(field, "must say of what", value, _EVERY_FIX)
     seconds = rules.duration(field, value)
     return f"{int(seconds) if seconds.is_integer() else seconds}s"
+
+
+def parse_save_every(value: int | str | None) -> tuple[str, float]:
+    """The unit of ``save_every`` in its canonical form, and how many of it.
+
+    >>> parse_save_every(2), parse_save_every("500 steps"), parse_save_every("90s")
+    (('epochs', 2), ('steps', 500.0), ('seconds', 90.0))
+    >>> parse_save_every(None)
+    ('', 0)
+    """
+    if value is None:
+        return "", 0
+    if isinstance(value, int):
+        return "epochs", value
+    if value.endswith(" steps"):
+        return "steps", float(value.removesuffix(" steps"))
+    return "seconds", float(value.removesuffix("s"))
 
 
 def callbacks(field: str, value: object) -> tuple[object, ...]:

@@ -73,42 +73,6 @@ UNSUPPORTED: tuple[Unsupported, ...] = (
         "write logger='csv', or log from a callback",
     ),
     Unsupported(
-        "save_top_k",
-        lambda v: v != 1,
-        "keeping several checkpoints is not built yet",
-        "leave save_top_k out",
-    ),
-    Unsupported(
-        "save_last",
-        lambda v: v is not True,
-        "choosing which checkpoints to keep is not built yet",
-        "leave save_last out",
-    ),
-    Unsupported(
-        "save_every",
-        lambda v: v is not None,
-        "periodic checkpoints are not built yet",
-        "leave save_every out",
-    ),
-    Unsupported(
-        "max_disk",
-        lambda v: v is not None,
-        "a limit on checkpoints' disk space is not built yet",
-        "leave max_disk out",
-    ),
-    Unsupported(
-        "enable_checkpointing",
-        bool,
-        "checkpoints are not built yet",
-        "leave enable_checkpointing out; result.save(path) writes the model",
-    ),
-    Unsupported(
-        "resume_strict",
-        lambda v: v is not True,
-        "checkpoints, from which training could be resumed, are not built yet",
-        "leave resume_strict out; a trained model goes on from its weights",
-    ),
-    Unsupported(
         "log_every_n_steps",
         lambda v: v != 50,
         "logging within an epoch is not built yet",

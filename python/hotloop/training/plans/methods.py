@@ -23,7 +23,7 @@ _SAYING = {
 
 __all__ = ["CALLBACK_METHODS", "check_callbacks", "check_methods", "check_sequences"]
 
-CALLBACK_METHODS = ("on_train_start", "on_epoch_end", "on_train_end")
+CALLBACK_METHODS = ("on_train_begin", "on_epoch_end", "on_train_end")
 
 _CALLBACK = f"write an object with one of {', '.join(CALLBACK_METHODS)}, and callbacks=[it]"
 _OPTIMIZER = "write TrainingConfig(optimizer=..., lr=..., param_groups=...)"

@@ -85,6 +85,11 @@ class Sums:
         """Names of the sums that were added."""
         return list(self._shapes)
 
+    @property
+    def stores(self) -> dict[str, int]:
+        """Names of their stores, and the numbers that each holds."""
+        return {self._store(name): _size(shape) for name, shape in self._shapes.items()}
+
     def add(self, trace: Trace, name: str, value: Tensor) -> None:
         """Adds the value to the sum of that name."""
         self._shapes[name] = value.shape

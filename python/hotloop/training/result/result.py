@@ -39,8 +39,10 @@ class TrainResult:
         Its best value.
     best_epoch : int or None
         Epoch (from 1) that reached it.
-    best_path, last_path : str or None
-        Checkpoints, where any were written.
+    best_path : str or None
+        File of the model of its best epoch, where one was written: :func:`hotloop.load` reads it.
+    last_path : str or None
+        The latest checkpoint, where one was written: ``train(..., resume=path)`` goes on from it.
     log_path : str or None
         The CSV log, where one was written.
     stop_reason : str
@@ -48,9 +50,9 @@ class TrainResult:
     epochs : int
         Epochs in the history; the last one may be cut short by ``max_steps`` or ``max_time``.
     steps : int
-        Optimizer steps in this call.
+        Optimizer steps of the run, those before it was resumed among them.
     skipped_steps : int
-        Steps that changed nothing, because a loss or gradient was not finite.
+        Of the run: steps that changed nothing, because a loss or gradient was not finite.
     schedule_by : str
         "time" where the learning rate's schedule went by the share of ``max_time``, else "steps".
     seconds : float
@@ -89,8 +91,8 @@ class TrainResult:
         self.monitor: str | None = facts["monitor"]
         self.best_score: float | None = facts["best_score"]
         self.best_epoch: int | None = facts["best_epoch"]
-        self.best_path: str | None = None
-        self.last_path: str | None = None
+        self.best_path: str | None = facts["best_path"]
+        self.last_path: str | None = facts["last_path"]
         self.log_path: str | None = facts["log_path"]
         self.stop_reason: str = facts["stop_reason"]
         self.epochs: int = facts["epochs"]

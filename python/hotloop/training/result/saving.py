@@ -4,12 +4,11 @@ The tensors are the model's parameters and buffers under their state_dict names,
 read them; after them come the predict graph's constant arrays and the buffers that are not
 persistent, each once. The header's metadata holds what else prediction needs, as JSON: the predict
 graph for the batch sizes it was recorded at, with constants that are one number, class names, link
-and fitted transforms, and the GPU's autotune cache. Files of format 1 have all constants in there,
-as lists of numbers. Loading rebuilds the graph through the same checked builder that tracing uses;
-a file is data, and nothing in it is executed.
+and fitted transforms, and the GPU's autotune cache. Loading rebuilds the graph through the same
+checked builder that tracing uses; a file is data, and nothing in it is executed.
 
-Layout of the file: https://huggingface.co/docs/safetensors. The header is padded with blanks to 8
-bytes, tensors follow without gaps; the atomic writer replaces an old file as a whole or not at all.
+Files of format 1 have all constants in the metadata, as lists of numbers; those before format 3
+have no checksums. A checkpoint is such a file with more tensors (see training/checkpoints).
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ import itertools
 import json
 import math
 import os
-import struct
-from collections.abc import Mapping
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from hotloop import _core
+from hotloop.base.messages import named
 from hotloop.base.patterns import CONSTANT_PREFIX
 from hotloop.base.rules import path as check_path
 from hotloop.base.structure import unflatten
@@ -36,6 +35,7 @@ from hotloop.base.suggest import did_you_mean, function_for
 from hotloop.data.frames.encoding import Encoding
 from hotloop.data.targets import name_of_target
 from hotloop.errors import CheckpointError, ConfigError, HotloopError, ShapeError
+from hotloop.interop.safetensors_file import read_safetensors, write_safetensors
 from hotloop.nn.module import Module
 from hotloop.nn.parameter import read_only
 from hotloop.nn.placement import placement_of
@@ -52,22 +52,12 @@ from hotloop.training.plans.target_scale import scale_of
 
 Array: TypeAlias = npt.NDArray[Any]
 
-__all__ = ["LoadedModel", "load", "save"]
+__all__ = ["LoadedModel", "describe_model", "load", "save"]
 
-_FORMAT = 2
-_FORMATS = (1, 2)  # that load reads
+_FORMAT = 3
+_FORMATS = (1, 2, 3)  # that load reads
+_LAST_WITHOUT_SUMS = 2
 _BATCHES = (1, 256)
-_DTYPES = {
-    "float32": "F32",
-    "float64": "F64",
-    "float16": "F16",
-    "int64": "I64",
-    "int32": "I32",
-    "int16": "I16",
-    "int8": "I8",
-    "uint8": "U8",
-    "bool": "BOOL",
-}
 
 
 def save(model: Any, path: str | os.PathLike[str]) -> None:
@@ -113,35 +103,27 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     path = check_path("save: path", path)
     for value in (*model.parameters(), *model.buffers()):
         value.check_current()
-    tensors = model.state_dict()
-    constants = _Constants(tensors)
-    described = json.dumps(_describe(model, constants), allow_nan=False)
-    metadata = {"format": "pt", "hotloop": described}
-    write_safetensors(path, tensors | constants.tensors, metadata)
+    described, constants = describe_model(model)
+    tensors = model.state_dict() | constants
+    write_safetensors(path, tensors, {"format": "pt", "hotloop": described})
 
 
-def write_safetensors(
-    path: str | os.PathLike[str], tensors: dict[str, Array], metadata: dict[str, str]
-) -> None:
-    """A safetensors file of arrays, in order, without gaps."""
-    header: dict[str, Any] = {"__metadata__": metadata}
-    parts: list[Any] = []
-    at = 0
-    for name, array in tensors.items():
-        array = np.asarray(array, order="C")  # ascontiguousarray would give a number a dim
-        kind = _DTYPES.get(str(array.dtype))
-        if kind is None:
-            raise ConfigError(f"save: {name} must be of a dtype safetensors has, got {array.dtype}")
-        header[name] = {
-            "dtype": kind,
-            "shape": list(array.shape),
-            "data_offsets": [at, at + array.nbytes],
-        }
-        at += array.nbytes
-        parts.append(array.reshape(-1).view(np.uint8))
-    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % 8)
-    _core.write_file(os.fspath(path), [struct.pack("<Q", len(text)), text, *parts])
+def describe_model(model: Module) -> tuple[str, dict[str, Array]]:
+    """What a model's file has beside its weights.
+
+    Parameters
+    ----------
+    model : Module
+
+    Returns
+    -------
+    str
+        The metadata's entry "hotloop".
+    dict of str to array
+        Constants of its predict graph, by names that no value of the model has.
+    """
+    constants = _Constants({name for name, _ in state_items(model)})
+    return json.dumps(_describe(model, constants), allow_nan=False), constants.tensors
 
 
 class _Constants:
@@ -149,15 +131,15 @@ class _Constants:
 
     Parameters
     ----------
-    taken : mapping
-        Its keys are names that the file has already.
+    taken : collection of str
+        Names that the file has already.
 
     Attributes
     ----------
     tensors : dict of str to array
     """
 
-    def __init__(self, taken: Mapping[str, Array]) -> None:
+    def __init__(self, taken: Collection[str]) -> None:
         self.tensors: dict[str, Array] = {}
         self._names: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._free = (
@@ -581,8 +563,10 @@ def load(path: str | os.PathLike[str]) -> LoadedModel:
         if described.get("format") not in _FORMATS:
             raise CheckpointError(
                 f"load: {path} has format {described.get('format')!r}, this version reads "
-                f"{' and '.join(map(str, _FORMATS))}; a newer hotloop wrote it"
+                f"{named(list(map(str, _FORMATS)))}; a newer hotloop wrote it"
             )
+        if described["format"] > _LAST_WITHOUT_SUMS and "checksums" not in metadata:
+            raise CheckpointError(f"load: {path} is damaged: it has no checksums")
         if "graphs" not in described:
             raise CheckpointError(
                 f"load: {path} holds an untrained model's values only; build the module and "
@@ -593,21 +577,3 @@ def load(path: str | os.PathLike[str]) -> LoadedModel:
         raise
     except (HotloopError, KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise CheckpointError(f"load: {path} is damaged: {error}") from error
-
-
-def read_safetensors(path: str) -> tuple[dict[str, Array], dict[str, str]]:
-    """Tensors and metadata of a file, by the safetensors package."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="numpy") as file:
-            names = file.keys()
-            return {name: file.get_tensor(name) for name in names}, file.metadata() or {}
-    except (SafetensorError, OSError, ValueError, TypeError) as error:
-        hint = ""
-        if not path.endswith(".safetensors") and os.path.isfile(path):
-            hint = (
-                "; it takes what result.save wrote. For weights of torch.save build the module and "
-                "load_state_dict(hl.read_weights(path))"
-            )
-        raise CheckpointError(f"load: {path} cannot be read: {error}{hint}") from error

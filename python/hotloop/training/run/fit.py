@@ -18,6 +18,7 @@ from hotloop.errors import (
 )
 from hotloop.nn.module import Module
 from hotloop.nn.parameter import hold, release
+from hotloop.training.checkpoints.resuming import Resumed, adopt, find
 from hotloop.training.config import TrainingConfig
 from hotloop.training.plans.accelerator import losing_device
 from hotloop.training.plans.fitted import check_model, exclusive
@@ -61,10 +62,14 @@ def train(
         dict or tuple as y, with an output of forward for each.
     training_config : TrainingConfig, optional
         How. Without it, the defaults.
-    resume : None
-        Continuing an earlier run needs checkpoints, which this version does not write.
+    resume : True, "auto", path or TrainResult, optional
+        Goes on with an earlier run as if it had never stopped, in the middle of an epoch too: True
+        with the latest one in ``output_dir``; "auto" likewise, or begins one where there is none;
+        a path with that of a checkpoint or of a run's folder. Without a configuration it is that
+        of the run. What decides how a step computes, and the data, must be as they were
+        (``resume_strict=False`` allows others); ``max_epochs``, loggers and the device may differ.
     callbacks : sequence
-        Objects with any of the methods ``on_train_start(run)``, ``on_epoch_end(run)`` and
+        Objects with any of the methods ``on_train_begin(run)``, ``on_epoch_end(run)`` and
         ``on_train_end(run)``; ``run.stop()`` in one of them ends training. ``run.model`` has the
         weights of now in them, with ``ema`` their average, to be read, copied and saved.
     **overrides
@@ -107,12 +112,12 @@ def train(
             "train: data is missing; give a DataModule or a tuple (X, y) as the second argument: "
             "hl.train(model, data)"
         )
-    if resume not in (None, "auto", False):
-        raise ConfigError(
-            f"resume: this version writes no checkpoints to continue from, got {resume!r}; a "
-            "trained model goes on from its weights when it is trained again"
-        )
-    config = TrainingConfig.resolve(training_config, overrides)
+    resumed = _find(resume, training_config, overrides)
+    if resumed is None:
+        config = TrainingConfig.resolve(training_config, overrides)
+    else:
+        given = None if training_config is None else TrainingConfig.resolve(training_config)
+        config = adopt(resumed, given, overrides)
     if callbacks:
         given = items("callbacks", callbacks, "a list of callbacks")
         config = config.replace(callbacks=(*config.callbacks, *given))
@@ -130,7 +135,7 @@ def train(
                 try:
                     planner.prepare(Watch(interrupts, is_quiet=is_quiet))
                     interrupts.preparing = ""
-                    run = Run(planner, interrupts, began)
+                    run = Run(planner, interrupts, began, config, resumed)
                     result = run.execute()
                     blind = run.monitored_in_vain
                 except Stopped:
@@ -153,6 +158,14 @@ def train(
             DataWarning,
         )
     return _finish(result, config, by_signal=interrupts.count > 0)
+
+
+def _find(resume: Any, config: Any, overrides: dict[str, Any]) -> Resumed | None:
+    """The checkpoint that is meant."""
+    if resume is None or resume is False:
+        return None
+    given = TrainingConfig.resolve(config, overrides)
+    return find(resume, given.output_dir)
 
 
 def _finish(result: TrainResult, config: TrainingConfig, *, by_signal: bool) -> TrainResult:

@@ -19,15 +19,17 @@ __all__ = ["describe_run", "header_lines"]
 _COLUMNS = 100
 
 
-def describe_run(planner: Planner, log: str) -> str:
+def describe_run(planner: Planner, output: str, resumed: str = "") -> str:
     """The header's lines.
 
     Parameters
     ----------
     planner : Planner
         After ``prepare``.
-    log : str
-        Where the CSV log is or will be; "" where there is none.
+    output : str
+        Where the run's folder is or will be; "" where there is none.
+    resumed : str
+        What the run goes on from; "": it begins.
 
     Returns
     -------
@@ -86,8 +88,10 @@ def describe_run(planner: Planner, log: str) -> str:
     ]
     if config.seed != 42:
         facts.append(("seed", str(config.seed)))
-    if log:
-        facts.append(("log", log))
+    if output:
+        facts.append(("output", output))
+    if resumed:
+        facts.insert(0, ("resumed from", resumed))
     if config.accumulate_grad_batches > 1:
         facts.append(("accumulate", str(config.accumulate_grad_batches)))
     return header_lines(facts)

@@ -7,26 +7,32 @@ Ctrl-C and moves the bar.
 from __future__ import annotations
 
 import contextlib
+import math
+import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hotloop import _core
-from hotloop.base.messages import show
+from hotloop.base.messages import counted, show
+from hotloop.errors import HotloopError
 from hotloop.nn.module import Module
 from hotloop.nn.parameter import Variable, frozen, lent, release
+from hotloop.training.checkpoints.resuming import Resumed
+from hotloop.training.checkpoints.snapshot import Snapshot
 from hotloop.training.config import TrainingConfig
 from hotloop.training.plans.fitted import fitted_of, set_metadata
 from hotloop.training.plans.precision import wants_scale
 from hotloop.training.plans.runtime import SLICE_SECONDS, Runtime
 from hotloop.training.result.history import History
 from hotloop.training.result.result import TrainResult
-from hotloop.training.run.csvlog import CsvLog
 from hotloop.training.run.header import describe_run
 from hotloop.training.run.pace import Pace
 from hotloop.training.run.planner import Planner
+from hotloop.training.run.position import Position
 from hotloop.training.run.progress import Progress
+from hotloop.training.run.records import Records
 from hotloop.training.run.signals import Interrupts
 from hotloop.training.run.summary import summarize
 
@@ -43,11 +49,17 @@ class Run:
     interrupts : Interrupts
     began : float
         When ``train`` was called, by ``time.perf_counter``.
+    asked : TrainingConfig
+        As it was given, before "auto" was resolved.
+    resumed : Resumed, optional
+        What it goes on from.
 
     Attributes
     ----------
     epoch : int
         Epochs in the history.
+    best_path, last_path : str or None
+        The model of the best epoch and the latest checkpoint, as far as they are on disk.
     history : History
     config : TrainingConfig
     model : Module
@@ -60,26 +72,37 @@ class Run:
     What a run holds on the device is given back when ``train`` returns or raises.
     """
 
-    def __init__(self, planner: Planner, interrupts: Interrupts, began: float) -> None:
-        self._planner = planner
+    def __init__(
+        self,
+        planner: Planner,
+        interrupts: Interrupts,
+        began: float,
+        asked: TrainingConfig,
+        resumed: Resumed | None = None,
+    ) -> None:
+        self._planner, self._asked = planner, asked
         self.model: Module = planner.model
         self.config: TrainingConfig = planner.config
         self.runtime: Runtime = planner.runtime
         self.train_plans: list[tuple[_core.Plan, int, int]] = planner.train_plans
         self.history = History()
         self.epoch = 0
+        self.best_path: str | None = None
+        self.last_path: str | None = None
         self._steps, self._monitor = planner.steps, planner.monitor
         self._weights = planner.weights
         self._interrupts = interrupts
         self._began = began
         self._pace = Pace(planner.config, planner.counts)
-        self._plateau_factor = self._pace_factor = 1.0
         self._stop_reason = ""
         self._timings = dict.fromkeys(("plan", "train", "validate", "other"), 0.0)
         self._timings["plan"] = time.perf_counter() - began
-        self._samples = 0
         self._order: list[tuple[int, int]] = []  # of the epoch's batches, as the runner has it
-        self._attempted = self._not_applied = 0
+        self._at = Position()
+        self._samples_before = 0  # of earlier calls
+        self._best_at = -1  # steps attempted when the best weights were noted
+        self._end: Snapshot | None = None  # of an epoch that the run ended within
+        self._resumed = resumed
 
     def stop(self, reason: str = "interrupted") -> None:
         """Ends training after the current step; may be called from any thread."""
@@ -98,18 +121,44 @@ class Run:
             expected=-(-self._planner.counts.total // self._planner.counts.per_epoch),
             is_open=config.max_time is not None or config.early_stopping is not None,
         )
-        self._log = CsvLog(config, self._began, self._progress)
+        self._records = Records(
+            self, self._planner, self._asked, self._began, self._progress, self._resumed
+        )
+        if self._resumed is not None:
+            self._records.go_on()
+        self._records.begin()
         if is_shown:
-            show(describe_run(self._planner, self._log.describe()))
-        self._call("on_train_start")
-        self._trains_since = time.perf_counter()
+            show(describe_run(self._planner, self._records.describe(), self._describe_resumed()))
+        self._call("on_train_begin")
+        self._trains_since = time.perf_counter() - self._at.seconds
         try:
             while self.epoch < config.max_epochs and not self._is_over():
                 self._run_epoch()
+        except BaseException as error:
+            self._fail(error)
+            raise
         finally:
             self._progress.close()
-            self._log.write(self.history, last=True)
+            self._records.log.write(self.history, last=True)
+            self._records.keeper.wait()
         return self._conclude()
+
+    def _fail(self, error: BaseException) -> None:
+        """Saves what was reached before an error, as far as that can be had."""
+        with contextlib.suppress(HotloopError, OSError, MemoryError):
+            self._planner.runner.abandon()
+            self._count_on()
+            self._records.finish(self._records.take(for_file=False))
+        self._records.close()
+
+    def _describe_resumed(self) -> str:
+        """What the run goes on from, for the header."""
+        if self._resumed is None:
+            return ""
+        of = "the result" if self._resumed.path is None else os.path.relpath(self._resumed.path)
+        at = self._at
+        within = f" after {counted(at.batches, 'batch', 'batches')}" if at.batches else ""
+        return f"{of}, epoch {self.epoch + 1}{within}"
 
     def _call(self, name: str) -> None:
         called = [callback for callback in self.config.callbacks if hasattr(callback, name)]
@@ -119,7 +168,7 @@ class Run:
             for callback in called:
                 getattr(callback, name)(self)
             return
-        with self._showing_weights():
+        with self.showing_weights():
             for callback in called:
                 getattr(callback, name)(self)
                 self.runtime.check_unchanged(
@@ -128,7 +177,7 @@ class Run:
                 )
 
     @contextlib.contextmanager
-    def _showing_weights(self) -> Iterator[None]:
+    def showing_weights(self) -> Iterator[None]:
         """In the block the model is read as it would be if training ended now.
 
         Only read: where training fails afterwards, the model is the one of before. What no one
@@ -154,20 +203,25 @@ class Run:
     # ---- an epoch
 
     def _run_epoch(self) -> None:
-        session = self.runtime.session
+        session, at = self.runtime.session, self._at
         epoch, began = self.epoch + 1, time.perf_counter()
-        self._steps.train_sums.clear(session)
-        before = self._samples
-        self._progress.begin_epoch(epoch, sum(size * count for _, size, count in self.train_plans))
+        if not at.batches:
+            self._steps.train_sums.clear(session)
+        total = sum(size * count for _, size, count in self.train_plans)
+        self._progress.begin_epoch(epoch, total, done=at.epoch_samples)
         runner = self._planner.runner
         self._order = self._planner.order(self.epoch)
-        runner.seek(self.epoch, 0, self._order)
+        runner.seek(self.epoch, at.batches, self._order)
         with self._planner.explaining_memory():
             complete = self._run_batches(runner)
-        trained = time.perf_counter() - began
-        self._timings["train"] += trained
+        now = time.perf_counter()
+        self._timings["train"] += now - began
+        trained = now - began + at.epoch_seconds
+        at.epoch_seconds += now - began
         out_of_budget = self._is_over() and self._stop_reason in ("max_steps", "max_time")
-        if self._samples == before or not (complete or out_of_budget):
+        if not complete and self._stop_reason != "nan":
+            self._end = self._records.take(for_file=False)  # so that it can go on within the epoch
+        if not at.epoch_samples or not (complete or out_of_budget):
             return
         values = self._steps.values(self._steps.train_sums.read(session))
         row = {"epoch": float(epoch), "loss": values.pop("loss"), **values}
@@ -183,27 +237,34 @@ class Run:
             control = session.control()
             row["loss_scale"] = control["loss_scale"]
             row["skipped"] = float(control["skipped"])
-        row["seconds"] = time.perf_counter() - began
+        row["seconds"] = at.epoch_seconds + time.perf_counter() - now
+        samples = at.epoch_samples
         self.history.append(row)
         self.epoch = epoch
-        self._log.write(self.history)
-        self._progress.end_epoch(epoch, row, trained, self._samples - before)
+        at.end_epoch()
+        self._records.log.write(self.history)
+        self._progress.end_epoch(epoch, row, trained, samples)
         self._heed(row)
+        if self._end is None:
+            self._records.heed_step(ended_epoch=epoch)
         self._call("on_epoch_end")
 
     def _heed(self, row: dict[str, float]) -> None:
         """Does what the monitor makes of an epoch."""
         verdict = self._monitor.judge(self.epoch, row)
         if verdict.factor is not None:
-            self._plateau_factor = verdict.factor
+            self._at.plateau_factor = verdict.factor
             self._set_factor()
         if verdict.is_best:
             self._weights.keep_best()
+            self._best_at = self._at.attempted
+        if self._monitor.name in row and math.isfinite(row[self._monitor.name]):
+            self._records.heed_best(row[self._monitor.name])
         if verdict.is_last:
             self._stop_reason = self._stop_reason or "early_stopping"
 
     def _set_factor(self) -> None:
-        self.runtime.session.control_set(factor=[self._plateau_factor * self._pace_factor])
+        self.runtime.session.control_set(factor=[self._at.plateau_factor * self._at.pace_factor])
 
     def _follow_time(self) -> None:
         """Moves the learning rate where time, not steps, ends training."""
@@ -214,7 +275,7 @@ class Run:
             return
         if not was_by_time:
             self.runtime.hold_rate(self.config.lr)
-        self._pace_factor = multiplier
+        self._at.pace_factor = multiplier
         self._set_factor()
 
     def _current_lr(self) -> float:
@@ -223,8 +284,9 @@ class Run:
 
     def _run_batches(self, runner: _core.Runner) -> bool:
         """All steps of the epoch; False when training ends in between."""
-        done, n_batches = 0, sum(count for _, _, count in self.train_plans)
-        while done < n_batches:
+        at = self._at
+        n_batches = sum(count for _, _, count in self.train_plans)
+        while at.batches < n_batches:
             if self._is_over():
                 return False
             how, ran, batches = runner.run(self._steps_to_run(), SLICE_SECONDS)
@@ -233,10 +295,7 @@ class Run:
             if self._is_over():
                 how, more, more_batches = self._finish_step(runner, how)
                 ran, batches = ran + more, batches + more_batches
-            samples = self._count_rows(done + batches) - self._count_rows(done)
-            done += batches
-            self._attempted += ran
-            self._samples += samples
+            samples = self._advance(ran, batches)
             self._follow_time()
             if not self._progress.is_quiet and ran:
                 now = self.runtime.session.snapshot()
@@ -244,7 +303,26 @@ class Run:
             if how == "stopped":
                 self._stop_reason = "nan"
                 return False
+            if ran and not runner.unfinished and at.batches < n_batches:  # else after validation
+                self._records.heed_step()
         return True
+
+    def _advance(self, steps: int, batches: int) -> int:
+        """Counts what was run; the samples of it."""
+        at = self._at
+        samples = self._count_rows(at.batches + batches) - self._count_rows(at.batches)
+        at.batches += batches
+        at.attempted += steps
+        at.samples += samples
+        at.epoch_samples += samples
+        return samples
+
+    def _count_on(self) -> None:
+        """Counts steps that were done by a call which raised before it could say so."""
+        steps = int(self.runtime.session.control()["attempted"]) - self._at.attempted
+        left = sum(count for _, count in self._order) - self._at.batches
+        if steps > 0:
+            self._advance(steps, min(steps * self._planner.batches_per_step, left))
 
     def _count_rows(self, n_batches: int) -> int:
         """Samples in the first batches of an epoch."""
@@ -268,7 +346,7 @@ class Run:
         if self._stop_reason:
             return True
         seconds = time.perf_counter() - self._trains_since
-        if config.max_time is not None and self._samples and seconds >= config.max_time:
+        if config.max_time is not None and self._at.samples and seconds >= config.max_time:
             self._stop_reason = "max_time"  # not before the first step
         elif config.max_steps is not None and self._steps_left() <= 0:
             self._count_applied()
@@ -283,12 +361,12 @@ class Run:
 
     @property
     def _applied_at_most(self) -> int:
-        return self._attempted - self._not_applied
+        return self._at.attempted - self._at.not_applied
 
     def _count_applied(self) -> None:
         """Asks the device, which alone knows how many steps were skipped."""
         applied = int(self.runtime.session.control()["applied"])
-        self._not_applied = self._attempted - applied
+        self._at.not_applied = self._at.attempted - applied
 
     def _steps_to_run(self) -> int:
         """Steps that may be run in one call, whose learning rates the device has."""
@@ -296,7 +374,64 @@ class Run:
         if not runtime.steps_in_tables(self._applied_at_most):
             self._count_applied()
             runtime.move_tables(self._applied_at_most)
-        return min(self._steps_left(), runtime.steps_in_tables(self._applied_at_most))
+        return min(
+            self._steps_left(),
+            runtime.steps_in_tables(self._applied_at_most),
+            self._records.keeper.steps_until_due(self._at.attempted),
+        )
+
+    # ---- its state
+
+    @property
+    def steps_attempted(self) -> int:
+        """Optimizer steps that began, skipped ones among them."""
+        return self._at.attempted
+
+    @property
+    def is_within_epoch(self) -> bool:
+        """Whether an epoch has begun that has not ended."""
+        return self._at.batches > 0
+
+    @property
+    def has_other_best(self) -> bool:
+        """Whether best weights are kept that are not those of now."""
+        is_kept = self.config.restore_best and self._monitor.best is not None
+        return is_kept and (bool(self.config.ema) or self._best_at != self._at.attempted)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the run is, as plain values."""
+        return {
+            "epoch": self.epoch,
+            "position": self._at.to_dict()
+            | {"seconds": time.perf_counter() - self._trains_since},
+            "best_at": self._best_at,
+            "monitor": self._monitor.state_dict(),
+            "pace": self._pace.state_dict(),
+            "history": dict(self.history),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from a state whose arrays the session has."""
+        self.epoch = state["epoch"]
+        self.history.update(state["history"])
+        self._at = Position.from_dict(state["position"])
+        self._samples_before = self._at.samples
+        self._best_at = state["best_at"]
+        self._monitor.load_state_dict(state["monitor"])
+        self._pace.load_state_dict(state["pace"])
+        session, applied = self.runtime.session, state["control"]["applied"]
+        session.control_set(**state["control"])
+        if self._pace.is_by_time:
+            self.runtime.hold_rate(self.config.lr)
+        self.runtime.move_tables(applied)
+        self._set_factor()
+        if self._monitor.is_over:
+            self._stop_reason = "early_stopping"
+
+    def note_file(self, path: str) -> None:
+        """A file of the run is on disk."""
+        self.last_path = self._records.keeper.last_path
+        self.best_path = self._records.keeper.best_path
 
     # ---- validation
 
@@ -333,11 +468,19 @@ class Run:
     def _conclude(self) -> TrainResult:
         monitor, planner = self._monitor, self._planner
         control = self.runtime.session.control()
+        end = self._end
+        if end is None and self._stop_reason != "nan":
+            end = self._records.take(for_file=False)
+        self._records.finish(end)
         self._weights.finish(has_best=monitor.best is not None)
         fitted, peak_bytes = self._steps.metadata(self.config), planner.peak_bytes()
         release(self.runtime.layout.variables())
         self.runtime.download()  # the last that can fail: the model is new as a whole or not at all
         set_metadata(self.model, fitted)
+        self._records.finish_best()
+        self._records.close()
+        keeper = self._records.keeper
+        is_saved = end is not None and keeper.saved_at == end.run["position"]["attempted"]
         seconds = time.perf_counter() - self._began
         timings = self._timings
         timings["other"] = seconds - sum(timings[k] for k in ("plan", "train", "validate"))
@@ -346,8 +489,10 @@ class Run:
             history=self.history,
             config=self.config,
             device=planner.device.name,
-            state=None,
-            log_path=self._log.path,
+            state=None if is_saved else end,
+            best_path=keeper.best_path,
+            last_path=keeper.last_path,
+            log_path=self._records.log.path,
             monitor=monitor.name if monitor.best is not None else None,
             best_score=monitor.best,
             best_epoch=monitor.best_epoch,
@@ -359,7 +504,8 @@ class Run:
             seconds=seconds,
             timings=timings,
             data_wait=planner.data_wait,
-            samples_per_second=self._samples / max(timings["train"], 1e-9),
+            samples_per_second=(self._at.samples - self._samples_before)
+            / max(timings["train"], 1e-9),
             peak_bytes=peak_bytes,
             predicted_peak_bytes=planner.predicted_bytes,
         )
@@ -384,6 +530,8 @@ def result_of_nothing(planner: Planner, seconds: float) -> TrainResult:
         config=planner.config,
         device="no device" if device is None else device.name,
         state=None,
+        best_path=None,
+        last_path=None,
         log_path=None,
         monitor=None,
         best_score=None,

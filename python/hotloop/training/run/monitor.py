@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hotloop.base.suggest import closest, did_you_mean
 from hotloop.errors import ConfigError
@@ -105,8 +105,39 @@ class Monitor:
             self.best, self.best_epoch, self._bad_rounds = value, epoch, 0
             return Verdict(is_best=True, factor=factor)
         self._bad_rounds += 1
-        is_last = self._patience is not None and self._bad_rounds >= self._patience
-        return Verdict(is_last=is_last, factor=factor)
+        return Verdict(is_last=self.is_over, factor=factor)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether early stopping ends training."""
+        return self._patience is not None and self._bad_rounds >= self._patience
+
+    @property
+    def larger_is_better(self) -> bool:
+        """Of the value that decides."""
+        return self._mode == "max"
+
+    def state_dict(self) -> dict[str, Any]:
+        """What it has learned of the epochs so far, as plain values."""
+        plateau = self._plateau.state_dict() if self._plateau is not None else None
+        return {
+            "name": self.name,
+            "mode": self._mode,
+            "best": self.best,
+            "best_epoch": self.best_epoch,
+            "bad_rounds": self._bad_rounds,
+            "n_judged": self.n_judged,
+            "plateau": plateau,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from a state; where another value decides now, its best is not known."""
+        if self._plateau is not None and state["plateau"] is not None:
+            self._plateau.load_state_dict(state["plateau"])
+        if (state["name"], state["mode"]) != (self.name, self._mode):
+            return
+        self.best, self.best_epoch = state["best"], state["best_epoch"]
+        self._bad_rounds, self.n_judged = state["bad_rounds"], state["n_judged"]
 
     def _is_better(self, value: float) -> bool:
         if not math.isfinite(value):

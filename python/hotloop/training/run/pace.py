@@ -9,6 +9,9 @@ stays.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from hotloop.training.config import TrainingConfig
@@ -69,3 +72,11 @@ class Pace:
         total = min(total, self._counts.total)
         at = np.array([min(steps, total - 1)])
         return float(lr_multipliers(self._config, at, total, self._counts.per_epoch)[0])
+
+    def state_dict(self) -> dict[str, Any]:
+        """What it has learned so far, as plain values."""
+        return {"due": self._due, "is_by_time": self.is_by_time}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from a state."""
+        self._due, self.is_by_time = state["due"], state["is_by_time"]

@@ -193,6 +193,11 @@ class Planner:
             self._train_groups, epoch, training=self._is_shuffled, run=self._parts
         )
 
+    @property
+    def batches_per_step(self) -> int:
+        """Micro-batches of an optimizer step, of which an epoch's last one may have fewer."""
+        return self._k
+
     def run_one_step(self, split: str) -> _core.Plan:
         """Runs the first full batch of a split, "train" or "val", so that its plan can be profiled.
 

@@ -76,12 +76,12 @@ class Progress:
         else:
             self._bar.write(text, file=stream())
 
-    def begin_epoch(self, epoch: int, samples: int) -> None:
-        """Starts epoch number ``epoch`` (from 1) of ``samples`` training samples."""
+    def begin_epoch(self, epoch: int, samples: int, *, done: int = 0) -> None:
+        """Starts epoch number ``epoch`` (from 1) of ``samples`` training samples, after some."""
         if not self._use_bar:
             return
         if self._bar is None:
-            self._bar = _open_bar(self._epochs * samples)
+            self._bar = _open_bar(self._epochs * samples, (epoch - 1) * samples + done)
         self._title = f"epoch {epoch}/{self._epochs}"
         self._bar.set_description(self._title, refresh=False)
 
@@ -135,10 +135,12 @@ def _spacing(epochs: int) -> int:
     return every
 
 
-def _open_bar(samples: int) -> Any:
+def _open_bar(samples: int, done: int) -> Any:
     from tqdm import tqdm
 
-    options: dict[str, Any] = {"total": samples, "unit": "sample", "unit_scale": True}
+    options: dict[str, Any] = {
+        "total": samples, "initial": done, "unit": "sample", "unit_scale": True,
+    }  # fmt: skip
     if is_notebook():
         return _notebook_bar()(**options, **_BAR_SECONDS)
     return tqdm(**options, leave=False, file=stream(), dynamic_ncols=True)  # its lines stay

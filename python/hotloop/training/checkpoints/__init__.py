@@ -1,0 +1,1 @@
+"""What a run leaves on disk, and how a later one continues from it."""

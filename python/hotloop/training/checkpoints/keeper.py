@@ -1,0 +1,409 @@
+"""When a run is saved, and which of its files stay.
+
+There are two kinds of files. ``step-000001200.safetensors`` is a checkpoint, from which the run
+can be continued; the two latest are kept, the second as what is left when the first is damaged
+later. ``best-epoch7-val_loss0.1234.safetensors`` is the model alone, as it was at one of its best
+epochs. Both are written by a thread from a copy of the values, verified by reading them again, and
+only then are those removed that have to go: no instant has fewer good files than before.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from hotloop.base.messages import format_bytes
+from hotloop.errors import CheckpointError, ConfigError
+from hotloop.interop.safetensors_file import read_safetensors, write_safetensors
+from hotloop.training.checkpoints.folder import RunFolder
+from hotloop.training.checkpoints.snapshot import Array, Snapshot, read_run
+from hotloop.training.checkpoints.writer import Writer
+from hotloop.training.config.schema import parse_save_every
+
+if TYPE_CHECKING:
+    from hotloop.training.config import TrainingConfig
+
+__all__ = ["CHECKPOINTS", "Keeper", "Kept", "checkpoints_in"]
+
+CHECKPOINTS = "checkpoints"
+_KEPT = 2  # checkpoints from which the run can be continued
+_STEP = re.compile(r"step-(\d+)\.safetensors")
+_BETWEEN = 10.0  # seconds between saves that were not asked for, at least
+_WITHIN_EPOCH = 300.0  # and at most, within a long epoch
+_SHARE = 0.02  # of the time that saving takes at most, where it was not asked for
+_VERIFIED_BYTES = 1 << 30  # larger files are not read again
+
+
+class Kept(NamedTuple):
+    """A checkpoint on disk.
+
+    Attributes
+    ----------
+    path : str
+    commit : int
+        Counts the checkpoints of a run; -1: its header is damaged.
+    time : float
+        When it was written, in seconds since 1970.
+    """
+
+    path: str
+    commit: int
+    time: float
+
+
+def checkpoints_in(folder: str) -> list[Kept]:
+    """Checkpoints of a run's folder, the latest first; damaged ones last.
+
+    The names of files do not order them: a run that went on from an earlier step has lower numbers
+    than what it left behind. Nor do the times of files, which copies change.
+    """
+    directory = os.path.join(folder, CHECKPOINTS)
+    try:
+        names = sorted(os.listdir(directory), reverse=True)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    found = []
+    for name in names:
+        if not _STEP.fullmatch(name):
+            continue
+        path = os.path.join(directory, name)
+        try:
+            run = read_run(path)
+            found.append(Kept(path, int(run["commit"]), float(run["time"])))
+        except (CheckpointError, KeyError, TypeError, ValueError):
+            found.append(Kept(path, -1, 0.0))
+    return sorted(found, key=lambda kept: -kept.commit)
+
+
+class Keeper:
+    """Saves one run.
+
+    Parameters
+    ----------
+    config : TrainingConfig
+    folder : RunFolder
+    say : callable
+        Shows a line.
+    checked : collection of str
+        Tensors that are to be finite: of a run that went wrong nothing is saved.
+    larger_is_better : bool
+        Of what is monitored.
+
+    Attributes
+    ----------
+    last_path, best_path : str or None
+        The latest files that are on disk.
+    handed_at, saved_at : int
+        The number of steps (attempted ones) of the latest checkpoint that was handed to the thread
+        and that is on disk; -1: none.
+    """
+
+    def __init__(
+        self,
+        config: TrainingConfig,
+        folder: RunFolder,
+        say: Callable[[str], None],
+        checked: Collection[str],
+        *,
+        larger_is_better: bool,
+    ) -> None:
+        self._config, self._folder, self._say = config, folder, say
+        self._checked = frozenset(checked)
+        self._sign = -1.0 if larger_is_better else 1.0
+        self._writer = Writer()
+        self._unit, self._every = parse_save_every(config.save_every)
+        self.last_path: str | None = None
+        self.best_path: str | None = None
+        self.saved_at = self.handed_at = -1
+        self._saved_time = self._best_time = time.perf_counter()
+        self._epoch = 0
+        self._cost = 0.0
+        self._kept: list[Kept] = []
+        self._best: list[tuple[float, str]] = []  # (score, path), the best first
+        self._commit = 0
+        self._n_failed = 0
+
+    # ---- before the first step
+
+    def begin(self, n_bytes: int, best_bytes: int, steps: int, epoch: int) -> None:
+        """Looks whether there is room, and what the folder holds already.
+
+        Parameters
+        ----------
+        n_bytes, best_bytes : int
+            Of a checkpoint and of a model's file, about.
+        steps, epoch : int
+            At which the run begins.
+
+        Raises
+        ------
+        ConfigError
+            If ``max_disk`` holds no checkpoint.
+        CheckpointError
+            If output was asked for and the disk has no room for it.
+        """
+        self.handed_at, self._epoch = steps, epoch
+        if not self._config.enable_checkpointing:
+            return
+        needed = n_bytes * (_KEPT + 1) * self._config.save_last
+        needed += best_bytes * max(self._config.save_top_k, 0)
+        most = self._config.max_disk
+        if most is not None and max(n_bytes * self._config.save_last, best_bytes) > most:
+            raise ConfigError(
+                f"max_disk: a checkpoint of this run takes {format_bytes(n_bytes)}, got "
+                f"{format_bytes(most)}; allow more, or write enable_checkpointing=False"
+            )
+        needed = needed if most is None else min(needed, most + n_bytes)
+        self._check_room(needed)
+        if (path := self._folder.open(announce=False)) is not None:
+            self._kept = checkpoints_in(path)
+            self._commit = max((one.commit for one in self._kept), default=0)
+            self._find_best(path)
+
+    def _find_best(self, folder: str) -> None:
+        """The model files of the run before, by the score that their metadata says."""
+        from hotloop.interop.safetensors_file import read_metadata
+
+        directory = os.path.join(folder, CHECKPOINTS)
+        for name in os.listdir(directory) if os.path.isdir(directory) else ():
+            if not name.startswith("best-"):
+                continue
+            path = os.path.join(directory, name)
+            try:
+                score = float(read_metadata(path)["score"])
+            except (CheckpointError, KeyError, ValueError):
+                continue
+            self._best.append((score, path))
+        self._sort_best()
+
+    def _check_room(self, needed: int) -> None:
+        """Whether the disk has so many bytes free: tried, where output was asked for."""
+        parent = self._folder.parent
+        while not os.path.isdir(parent):
+            parent = os.path.dirname(parent)
+        free = shutil.disk_usage(parent).free
+        text = (
+            f"checkpoints of this run take up to {format_bytes(needed)} in "
+            f"{self._folder.parent}, where {format_bytes(free)} are free"
+        )
+        fix = "free some, write another output_dir, or enable_checkpointing=False"
+        if not self._folder.is_asked:
+            if free < needed:
+                self._say(f"hotloop: warning: {text}; {fix}")
+            return
+        if free < needed:
+            raise CheckpointError(f"output_dir: {text}; {fix}")
+        if (path := self._folder.open(announce=False)) is None:
+            return
+        trial = os.path.join(path, f".room.{os.getpid()}")
+        try:
+            file = os.open(trial, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            try:
+                os.posix_fallocate(file, 0, max(needed, 1))
+            finally:
+                os.close(file)
+                os.unlink(trial)
+        except OSError as error:  # a quota, for one, which disk_usage does not know
+            raise CheckpointError(f"output_dir: {text}, got: {error}; {fix}") from error
+
+    # ---- when
+
+    @property
+    def saves_last(self) -> bool:
+        """Whether checkpoints are written."""
+        return self._config.enable_checkpointing and self._config.save_last
+
+    def steps_until_due(self, steps: int) -> int:
+        """Steps that may be run before a save by number of steps."""
+        if self._unit != "steps" or not self.saves_last:
+            return sys.maxsize
+        return max(self.handed_at + int(self._every) - steps, 1)
+
+    def is_due(self, steps: int, *, ended_epoch: int | None = None) -> bool:
+        """Whether a checkpoint is to be written now.
+
+        Parameters
+        ----------
+        steps : int
+            That were attempted.
+        ended_epoch : int, optional
+            The epoch that has just ended; within one None.
+        """
+        if not self.saves_last or steps <= self.handed_at or self._folder.open() is None:
+            return False
+        since = time.perf_counter() - self._saved_time
+        if self._unit == "steps":
+            return steps - self.handed_at >= self._every
+        if self._unit == "seconds":
+            return since >= self._every
+        if self._unit == "epochs":
+            return ended_epoch is not None and ended_epoch - self._epoch >= self._every
+        if self._writer.is_busy or since < self._rest:
+            return False
+        return ended_epoch is not None or since >= _WITHIN_EPOCH
+
+    @property
+    def _rest(self) -> float:
+        return max(_BETWEEN, self._cost / _SHARE)
+
+    def is_best_due(self) -> bool:
+        """Whether a best model is to be written at once; else it is when the run ends."""
+        if not self._config.enable_checkpointing or self._config.save_top_k == 0:
+            return False
+        if self._folder.open() is None:
+            return False
+        if self._config.save_top_k != 1:
+            return True
+        return time.perf_counter() - self._best_time >= self._rest
+
+    def is_wanted(self, score: float) -> bool:
+        """Whether an epoch with such a score is among those whose models are kept."""
+        k = self._config.save_top_k
+        if not self._config.enable_checkpointing or k == 0:
+            return False
+        if k < 0 or len(self._best) < k:
+            return True
+        return self._sign * score < self._sign * self._best[k - 1][0]
+
+    # ---- saving
+
+    def save(self, snapshot: Snapshot, steps: int, epoch: int) -> None:
+        """Hands a checkpoint to the thread that writes it.
+
+        Parameters
+        ----------
+        snapshot : Snapshot
+        steps, epoch : int
+            That were attempted; that have ended.
+        """
+        folder = self._folder.open()
+        if folder is None:
+            return
+        self._commit += 1
+        snapshot.run["commit"], snapshot.run["time"] = self._commit, time.time()
+        path = os.path.join(folder, CHECKPOINTS, f"step-{steps:09d}.safetensors")
+        self.handed_at, self._epoch = steps, epoch
+        self._saved_time = time.perf_counter()
+        self._writer.submit("last", lambda: self._write(snapshot, path))
+
+    def _write(self, snapshot: Snapshot, path: str) -> str:
+        began = time.perf_counter()
+        for name in self._checked:
+            value = snapshot.tensors.get(name)
+            if value is not None and not np.isfinite(value).all():
+                raise CheckpointError(f"{name} is not finite; the checkpoints before it stay")
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        if snapshot.write(path) < _VERIFIED_BYTES:
+            read_safetensors(path, "checkpoint")
+        others = [kept for kept in self._kept if kept.path != path]
+        self._kept = [Kept(path, snapshot.run["commit"], snapshot.run["time"]), *others]
+        for kept in self._kept[_KEPT:]:
+            _remove(kept.path)
+        del self._kept[_KEPT:]
+        self._keep_within(path)
+        self._cost = time.perf_counter() - began
+        return path
+
+    def save_best(
+        self, tensors: Mapping[str, Array], metadata: Mapping[str, str], name: str, score: float
+    ) -> None:
+        """Hands a model to the thread that writes it.
+
+        Parameters
+        ----------
+        tensors, metadata : mapping
+            Of its file; own copies.
+        name : str
+            Of the file, without its ending.
+        score : float
+            Of what is monitored.
+        """
+        folder = self._folder.open()
+        if folder is None:
+            return
+        path = os.path.join(folder, CHECKPOINTS, f"{name}.safetensors")
+        self._best_time = time.perf_counter()
+        if self._config.save_top_k != 1:
+            self._writer.wait()  # each of them counts
+        self._writer.submit("best", lambda: self._write_best(tensors, metadata, path, score))
+
+    def _write_best(
+        self, tensors: Mapping[str, Array], metadata: Mapping[str, str], path: str, score: float
+    ) -> str:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        n_bytes = write_safetensors(path, tensors, {**metadata, "score": repr(score)})
+        if n_bytes < _VERIFIED_BYTES:
+            read_safetensors(path, "checkpoint")
+        self._best = [(score, path), *(one for one in self._best if one[1] != path)]
+        self._sort_best()
+        k = self._config.save_top_k
+        for _, other in self._best[k:] if k >= 0 else ():
+            _remove(other)
+        if k >= 0:
+            del self._best[k:]
+        self._keep_within(path)
+        return path
+
+    def _sort_best(self) -> None:
+        self._best.sort(key=lambda one: self._sign * one[0])
+
+    def _keep_within(self, latest: str) -> None:
+        """Removes what ``max_disk`` has no room for: older checkpoints, then the worst models."""
+        most = self._config.max_disk
+        if most is None:
+            return
+        order = [kept.path for kept in self._kept[1:]] + [p for _, p in reversed(self._best[1:])]
+        paths = [kept.path for kept in self._kept] + [path for _, path in self._best]
+        sizes = {path: os.path.getsize(path) for path in paths if os.path.exists(path)}
+        while sum(sizes.values()) > most and order:
+            path = order.pop(0)
+            if path == latest or path not in sizes:
+                continue
+            _remove(path)
+            del sizes[path]
+            self._kept = [kept for kept in self._kept if kept.path != path]
+            self._best = [one for one in self._best if one[1] != path]
+
+    def poll(self) -> list[str]:
+        """The files that were written since the last time; what failed is said."""
+        written = []
+        for done in self._writer.take_done():
+            if done.path is None:
+                self._n_failed += 1
+                self._say(
+                    f"hotloop: warning: no checkpoint could be written: {done.error}; training "
+                    "goes on, and the next one is tried when it is due"
+                )
+                if done.kind == "last":
+                    self.saved_at = min(self.saved_at, self.handed_at - 1)
+                continue
+            written.append(done.path)
+            if done.kind == "last":
+                self.last_path = done.path
+                self.saved_at = int(_STEP.fullmatch(os.path.basename(done.path))[1])  # type: ignore[index]
+        if self._best:
+            self.best_path = self._best[0][1]
+        return written
+
+    def wait(self) -> list[str]:
+        """Waits until everything is on disk; as :meth:`poll`."""
+        self._writer.wait()
+        return self.poll()
+
+    def close(self) -> None:
+        """Ends the thread."""
+        self._writer.close()
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:  # someone else removed it, or the disk is read-only: nothing depends on it
+        pass

@@ -1,0 +1,206 @@
+"""``train(resume=...)``: which checkpoint is meant, and whether the run may go on from it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from hotloop.base.messages import named, warn
+from hotloop.base.rules import path as check_path
+from hotloop.base.rules import show
+from hotloop.errors import CheckpointError, CheckpointWarning, ConfigError
+from hotloop.training.checkpoints.folder import DIRECTORY
+from hotloop.training.checkpoints.keeper import CHECKPOINTS, checkpoints_in
+from hotloop.training.checkpoints.snapshot import Snapshot
+from hotloop.training.config import TrainingConfig
+
+__all__ = ["Resumed", "adopt", "check_same_data", "find"]
+
+# Settings that may be others when a run goes on: they decide how long it takes, where, and what is
+# seen and kept of it, and not what a step computes.
+_FREE = frozenset((
+    "max_epochs", "max_steps", "max_time", "accelerator", "devices", "strategy", "benchmark",
+    "cuda_graph", "device_cache", "recompute", "memory_limit", "on_oom", "on_nan", "on_interrupt",
+    "detect_anomaly", "early_stopping", "restore_best", "output_dir", "save_top_k", "save_last",
+    "save_every", "max_disk", "resume_strict", "check_val_every_n_epoch", "log_every_n_steps",
+    "logger", "enable_progress_bar", "enable_checkpointing", "enable_model_summary", "callbacks",
+))  # fmt: skip
+
+
+class Resumed(NamedTuple):
+    """What a run goes on from.
+
+    Attributes
+    ----------
+    snapshot : Snapshot
+    path : str or None
+        Its file; None: a result had it in memory.
+    folder : str or None
+        Of the run, where the file lies in one.
+    """
+
+    snapshot: Snapshot
+    path: str | None
+    folder: str | None
+
+
+def find(resume: Any, output_dir: str | None) -> Resumed | None:
+    """The latest checkpoint that can be read; None: there is none and none is needed.
+
+    Parameters
+    ----------
+    resume : "auto", True, path or TrainResult
+    output_dir : str, optional
+        Where runs lie, for "auto" and True.
+
+    Raises
+    ------
+    ConfigError
+        For anything else.
+    CheckpointError
+        If there is none, or none is whole. One that is damaged is left out with a warning.
+    """
+    if resume is None or resume is False:
+        return None
+    state = getattr(resume, "_state", ...)
+    if state is not ...:
+        if state is not None:
+            return Resumed(state, None, None)
+        if resume.last_path is None:
+            raise ConfigError("resume: the result has no state to go on from")
+        return find(resume.last_path, output_dir)
+    parent = DIRECTORY if output_dir is None else output_dir
+    if resume == "auto" or resume is True:
+        folders = _runs_in(parent)
+        if not folders and resume == "auto":
+            return None
+        if not folders:
+            raise CheckpointError(
+                f"resume: there is no checkpoint in {parent}; write output_dir= or the path of one,"
+                " or resume='auto' to begin a run where there is none"
+            )
+        return _latest(folders[0])
+    path = check_path("resume", resume)
+    if os.path.isdir(path):
+        if checkpoints_in(path):
+            return _latest(path)
+        if os.path.basename(os.path.normpath(path)) == CHECKPOINTS:
+            return find(os.path.dirname(os.path.normpath(path)), output_dir)
+        folders = _runs_in(path)
+        if not folders:
+            raise CheckpointError(f"resume: there is no checkpoint in {path}")
+        return _latest(folders[0])
+    if not os.path.exists(path):
+        raise CheckpointError(f"resume: {path} does not exist")
+    return Resumed(Snapshot.read(path), path, _folder_of(path))
+
+
+def _folder_of(path: str) -> str | None:
+    """The folder of the run whose checkpoint lies there."""
+    directory = os.path.dirname(os.path.abspath(path))
+    return os.path.dirname(directory) if os.path.basename(directory) == CHECKPOINTS else None
+
+
+def _runs_in(parent: str) -> list[str]:
+    """Folders of runs with checkpoints, that with the latest one first."""
+    try:
+        names = [name for name in os.listdir(parent) if name.isdecimal()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    found = []
+    for name in names:
+        folder = os.path.join(parent, name)
+        if kept := checkpoints_in(folder):
+            found.append((max(one.time for one in kept), int(name), folder))
+    return [folder for _, _, folder in sorted(found, reverse=True)]
+
+
+def _latest(folder: str) -> Resumed:
+    """The latest whole checkpoint of a run; damaged ones are named."""
+    faults: list[str] = []
+    kept = checkpoints_in(folder)
+    for one in sorted(kept, key=lambda one: one.commit >= 0):  # damaged ones first, to be named
+        try:
+            snapshot = Snapshot.read(one.path)
+        except CheckpointError as error:
+            faults.append(str(error).removeprefix("resume: "))
+            continue
+        for fault in faults:
+            warn(f"resume: {fault}; training goes on from {one.path}", CheckpointWarning)
+        return Resumed(snapshot, one.path, os.path.abspath(folder))
+    raise CheckpointError(f"resume: no checkpoint in {folder} is whole: {'; '.join(faults)}")
+
+
+def adopt(
+    resumed: Resumed, config: TrainingConfig | None, overrides: Mapping[str, Any]
+) -> TrainingConfig:
+    """The configuration that the run goes on with.
+
+    Without one it is the checkpoint's, with overrides on top. What was "auto" there is what was
+    chosen then.
+
+    Raises
+    ------
+    ConfigError
+        If a setting differs that decides what a step computes, and ``resume_strict`` is True.
+    """
+    run = resumed.snapshot.run
+    asked = TrainingConfig.from_toml(run["asked"])
+    if config is None:
+        lost = [name for name in run["unwritten"] if name not in overrides]
+        if lost:
+            raise ConfigError(
+                f"resume: {named(lost)} of the run cannot be read from a file (a function or a "
+                "module); give the configuration, or these settings, again"
+            )
+        made = TrainingConfig.resolve(asked, overrides)
+    else:
+        made = TrainingConfig.resolve(config, overrides)
+        if config.seed is None:
+            made = made.replace(seed=asked.seed)
+    changed = {
+        name: pair
+        for name, pair in made.diff(asked).items()
+        if name not in _FREE and name not in run["unwritten"]
+    }
+    if changed and made.resume_strict:
+        texts = [f"{name} {show(now)} (then {show(then)})" for name, (now, then) in changed.items()]
+        raise ConfigError(
+            f"resume: the run cannot go on exactly with other settings, got {'; '.join(texts)}; "
+            "write those of then, or resume_strict=False to go on with these"
+        )
+    chosen = TrainingConfig.from_toml(run["config"])
+    if made.precision == "auto":
+        made = made.replace(precision=chosen.precision)
+    return made
+
+
+def check_same_data(resumed: Resumed, now: Mapping[str, Any], *, strict: bool) -> None:
+    """Refuses other data than the run had.
+
+    Raises
+    ------
+    ConfigError
+        Names what differs.
+    """
+    then = resumed.snapshot.run["data"]
+    changed = [key for key in {**then, **now} if then.get(key) != now.get(key)]
+    if not changed or not strict:
+        return
+    texts = [_describe_change(key, then.get(key), now.get(key)) for key in changed[:3]]
+    more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+    raise ConfigError(
+        f"resume: the run cannot go on exactly with other data, got {'; '.join(texts)}{more}; give "
+        "the data of then, or write resume_strict=False to go on with these"
+    )
+
+
+def _describe_change(key: str, then: Any, now: Any) -> str:
+    if then is None or now is None:
+        return f"{key}: {'none then' if then is None else 'none now'}"
+    if isinstance(then, list) and isinstance(now, list):
+        if then[:2] == now[:2]:
+            return f"{key}: other values"
+        then, now = (f"{one[0]} {tuple(one[1])}" for one in (then, now))
+    return f"{key} {show(now)} (then {show(then)})"

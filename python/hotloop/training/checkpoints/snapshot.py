@@ -1,0 +1,276 @@
+"""The state of a run as arrays and plain values, and how they stand in a file.
+
+A checkpoint is a model's file, as ``hl.save`` writes it, with the weights that validation uses
+under the model's own names: any reader of safetensors finds them, and ``hl.load`` predicts with
+them. What only resuming needs stands under names of its own:
+
+    hotloop.trained.<name>              weights that are trained, where those are their average
+    hotloop.state.<name>                values that state_dict leaves out, and a loss's
+    hotloop.optimizer.<n>.<name>        moments, in the order of the optimizer's
+    hotloop.ema.<name>                  the average of a loss's weights
+    hotloop.best.<name>                 the best weights so far, where they are others
+    hotloop.sum.<name>                  sums of losses and metrics of an epoch that has begun
+
+and in the metadata's entry ``run`` as JSON: counters, loss scale, position in the epoch, schedule,
+monitor, history, configuration, and by what the data is known.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from hotloop.base.messages import named
+from hotloop.errors import CheckpointError
+from hotloop.interop.safetensors_file import read_metadata, read_safetensors, write_safetensors
+
+if TYPE_CHECKING:
+    from hotloop.nn.layout import Slot
+    from hotloop.training.plans.runtime import Runtime
+
+Array: TypeAlias = npt.NDArray[Any]
+
+__all__ = ["Snapshot", "capture", "plain", "read_run", "restore", "snapshot_bytes"]
+
+_VERSION = 1
+_TRAINED, _STATE, _BEST = "hotloop.trained.", "hotloop.state.", "hotloop.best."
+_AVERAGE, _SUM = "hotloop.ema.", "hotloop.sum."
+_CONTROL = ("attempted", "applied", "skipped", "loss_scale", "good_steps")
+
+
+class Snapshot(NamedTuple):
+    """A run between two steps.
+
+    Attributes
+    ----------
+    tensors : dict of str to array
+        By the names that they have in a file; own copies.
+    run : dict
+        Plain values.
+    model : dict of str to str
+        Further metadata: what ``hl.load`` needs.
+    """
+
+    tensors: dict[str, Array]
+    run: dict[str, Any]
+    model: dict[str, str]
+
+    def write(self, path: str) -> int:
+        """Writes the file; its bytes."""
+        run = json.dumps(plain(self.run), allow_nan=False)
+        return write_safetensors(path, self.tensors, {"format": "pt", **self.model, "run": run})
+
+    @classmethod
+    def read(cls, path: str) -> Snapshot:
+        """The snapshot of a file, whose checksums are checked.
+
+        Raises
+        ------
+        CheckpointError
+            If it is damaged, or holds no run.
+        """
+        tensors, metadata = read_safetensors(path, "resume")
+        run = _parse(path, metadata)
+        metadata.pop("run")
+        return cls(tensors, run, metadata)
+
+
+def read_run(path: str) -> dict[str, Any]:
+    """The plain values of a checkpoint, without its tensors.
+
+    Raises
+    ------
+    CheckpointError
+    """
+    return _parse(path, read_metadata(path, "resume"))
+
+
+def _parse(path: str, metadata: Mapping[str, str]) -> dict[str, Any]:
+    text = metadata.get("run")
+    if text is None:
+        raise CheckpointError(
+            f"resume: {path} holds a model without the run that made it; continue from a "
+            "checkpoint of a run (result.last_path), or train the model again from its weights"
+        )
+    try:
+        run = _revived(json.loads(text))
+        version = run["version"]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"resume: {path} is damaged: {error}") from error
+    if version != _VERSION or "checksums" not in metadata:
+        raise CheckpointError(
+            f"resume: {path} has version {version!r} of checkpoints, this hotloop reads {_VERSION}"
+        )
+    return run
+
+
+def plain(value: Any) -> Any:
+    """A value of dicts, lists and numbers as JSON has it: infinity and NaN as ``{"float": …}``."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": str(value)}
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    return value
+
+
+def _revived(value: Any) -> Any:
+    if isinstance(value, dict):
+        if value.keys() == {"float"}:
+            return float(value["float"])
+        return {key: _revived(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_revived(item) for item in value]
+    return value
+
+
+# ---- between the session and tensors
+
+
+def _stores(runtime: Runtime) -> Iterator[tuple[str, str, str, list[Slot], int]]:
+    """Store, dtype, prefix of its tensors' names, slots of it, and its size.
+
+    Of a store of moments or of the average the slots are those that are trained.
+    """
+    slots = runtime.layout.slots
+    stores = runtime.session.stores()
+    for store in runtime.layout.stores():
+        own = [slot for slot in slots if slot.store == store]
+        yield store, _dtype(runtime, stores[store][0]), "", own, stores[store][1]
+    for store, (dtype, n) in stores.items():
+        if n and (store == "ema" or store.startswith("optimizer.")):  # sgd may have no moments
+            yield store, _dtype(runtime, dtype), f"hotloop.{store}.", runtime.layout.trainable, n
+
+
+def _dtype(runtime: Runtime, dtype: str) -> str:
+    """The dtype that a store has on the device."""
+    return runtime.device.float_dtype if dtype == "float32" else dtype
+
+
+def _cut(flat: Array, slots: list[Slot], prefix: str) -> Iterator[tuple[str, Array]]:
+    """Views of a store's values by the names of its slots; moments by the first one alone."""
+    for slot in slots:
+        value = flat[slot.offset : slot.offset + slot.size].reshape(slot.owner.shape)
+        for name in slot.names[:1] if prefix.startswith("hotloop.optimizer.") else slot.names:
+            yield prefix + name, value
+
+
+def snapshot_bytes(runtime: Runtime, *, with_best: bool) -> int:
+    """Bytes of the arrays of a snapshot."""
+    found = [(store, np.dtype(dtype).itemsize * n) for store, dtype, _, _, n in _stores(runtime)]
+    own = sum(n for store, n in found if store in runtime.layout.stores())
+    return sum(n for _, n in found) + own * with_best
+
+
+def capture(
+    runtime: Runtime, known: Collection[str], sums: Sequence[str], *, with_best: bool
+) -> tuple[dict[str, Array], dict[str, Any]]:
+    """The session's values as tensors of a checkpoint, and what the control block counts.
+
+    Parameters
+    ----------
+    runtime : Runtime
+        Between two steps.
+    known : collection of str
+        Names of the model's ``state_dict``.
+    sums : sequence of str
+        Stores of an epoch's sums.
+    with_best : bool
+        Whether the best weights are others than these.
+
+    Returns
+    -------
+    tensors : dict of str to array
+    control : dict of str to number
+    """
+    session = runtime.session
+    tensors: dict[str, Array] = {}
+    others: dict[str, Array] = {}
+    for store, dtype, prefix, slots, _ in _stores(runtime):
+        own = dict(_cut(session.read(store, dtype), slots, prefix))
+        for name, value in own.items():
+            if prefix == _AVERAGE and (plain_name := name.removeprefix(_AVERAGE)) in known:
+                others[_TRAINED + plain_name] = tensors[plain_name]
+                tensors[plain_name] = value
+            elif prefix or name in known:
+                (others if prefix else tensors)[name] = value
+            else:
+                others[_STATE + name] = value
+        if with_best and not prefix:
+            others.update(_cut(session.read(f"best.{store}", dtype), slots, _BEST))
+    others.update((_SUM + name, session.read(name, "float64")) for name in sums)
+    control = session.control()
+    return {**tensors, **others}, {field: control[field] for field in _CONTROL}
+
+
+def restore(
+    runtime: Runtime, snapshot: Snapshot, sums: Mapping[str, int], *, strict: bool
+) -> list[str]:
+    """Puts a snapshot's values into the session; the names of those that the snapshot lacks.
+
+    Parameters
+    ----------
+    runtime : Runtime
+        With its plans, before the first step.
+    snapshot : Snapshot
+    sums : mapping of str to int
+        Stores of an epoch's sums, and their sizes.
+    strict : bool
+        Whether a missing one raises; else moments and sums begin with zeros.
+
+    Raises
+    ------
+    CheckpointError
+        If a weight or buffer of the model is missing or has another shape.
+    """
+    tensors, session = snapshot.tensors, runtime.session
+    missing: list[str] = []
+    for store, dtype, prefix, slots, n in _stores(runtime):
+        flat, best = np.zeros(n, dtype), np.zeros(n, dtype)
+        for slot in slots:
+            for places, values in (
+                (_places(prefix, slot.names[0]), flat),
+                ([] if prefix else [_BEST + slot.names[0]], best),
+            ):
+                found = next((name for name in places if name in tensors), None)
+                if found is None:
+                    missing += [] if values is best else places[-1:]
+                    continue
+                if tensors[found].shape != tuple(slot.owner.shape):
+                    raise CheckpointError(
+                        f"resume: {found} must have shape {slot.owner.shape}, got "
+                        f"{tensors[found].shape} in the checkpoint; it is of another model"
+                    )
+                values[slot.offset : slot.offset + slot.size] = tensors[found].reshape(-1)
+        session.write(store, flat)
+        if not prefix and f"best.{store}" in session.stores():
+            has_best = any(name.startswith(_BEST) for name in tensors)
+            session.write(f"best.{store}", best if has_best else flat)
+    for name, n in sums.items():
+        values = tensors.get(_SUM + name)
+        if values is None or values.size != n:
+            missing.append(_SUM + name)
+            continue
+        session.write(name, values)
+    lacking = [name for name in missing if not name.startswith("hotloop.")]
+    if lacking or (missing and strict):
+        raise CheckpointError(
+            f"resume: the checkpoint lacks {named(lacking or missing)}; it is of another model, "
+            "optimizer or loss"
+        )
+    return missing
+
+
+def _places(prefix: str, name: str) -> list[str]:
+    """Where a value may stand in a file, the first that is there; the last is where it belongs."""
+    if prefix == _AVERAGE:
+        return [_AVERAGE + name, name]
+    return [prefix + name] if prefix else [_TRAINED + name, _STATE + name, name]

@@ -1,0 +1,296 @@
+"""What a run leaves on disk: its folder, the log, checkpoints and best models; and going on from one.
+
+The loop says when a step, an epoch, a run has ended; when something is written, and what of it is
+kept, is for the keeper to say (training/checkpoints/keeper.py).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hotloop._version import __version__
+from hotloop.base.messages import warn
+from hotloop.data.fingerprint import fingerprint, row_numbers
+from hotloop.errors import CheckpointError, CheckpointWarning
+from hotloop.nn.state import state_items
+from hotloop.training.checkpoints.folder import RunFolder
+from hotloop.training.checkpoints.keeper import Keeper
+from hotloop.training.checkpoints.resuming import Resumed, check_same_data
+from hotloop.training.checkpoints.snapshot import Snapshot, capture, plain, restore, snapshot_bytes
+from hotloop.training.config import TrainingConfig
+from hotloop.training.plans.runtime import Sums
+from hotloop.training.result.saving import describe_model
+from hotloop.training.run.csvlog import CsvLog
+
+if TYPE_CHECKING:
+    from hotloop.training.run.loop import Run
+    from hotloop.training.run.planner import Planner
+    from hotloop.training.run.progress import Progress
+
+__all__ = ["Records"]
+
+_ROWS = "hotloop.rows."
+
+
+class Records:
+    """The files of one run.
+
+    Parameters
+    ----------
+    run : Run
+    planner : Planner
+        After ``prepare``.
+    asked : TrainingConfig
+        The configuration as it was given, before "auto" was resolved.
+    began : float
+        When ``train`` was called, by ``time.perf_counter``.
+    progress : Progress
+        Shows lines.
+    resumed : Resumed, optional
+        What the run goes on from.
+
+    Attributes
+    ----------
+    log : CsvLog
+    keeper : Keeper
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        planner: Planner,
+        asked: TrainingConfig,
+        began: float,
+        progress: Progress,
+        resumed: Resumed | None,
+    ) -> None:
+        self._run, self._planner, self._progress = run, planner, progress
+        self._resumed = resumed
+        config = planner.config
+        continued = resumed.folder if resumed is not None else None
+        if continued is not None and config.output_dir is not None:
+            continued = continued if _is_within(continued, config.output_dir) else None
+        self.folder = RunFolder(
+            config,
+            began,
+            progress.show,
+            device=planner.device.name,
+            continued=continued,
+            is_quiet=progress.is_quiet,
+        )
+        slots = planner.runtime.layout.trainable
+        self.keeper = Keeper(
+            config,
+            self.folder,
+            progress.show,
+            [name for slot in slots for name in slot.names],
+            larger_is_better=planner.monitor.larger_is_better,
+        )
+        self.log = CsvLog(self.folder, is_wanted=config.logger in ("auto", "csv"))
+        self._known = {name for name, _ in state_items(planner.model)}
+        self._asked = asked
+        self._id = resumed.snapshot.run["id"] if resumed is not None else uuid.uuid4().hex
+        self._data: dict[str, Any] | None = None
+        self._rows: dict[str, Any] | None = None
+        self._described: tuple[dict[str, str], dict[str, Any]] | None = None
+        self._best_epoch: int | None = None  # whose model was handed over
+
+    # ---- before the first step
+
+    def begin(self) -> None:
+        """Looks whether there is room, and opens the folder where output was asked for."""
+        runtime, config = self._planner.runtime, self._planner.config
+        best = sum(slot.size for slot in runtime.layout.slots) * 4
+        self.keeper.begin(
+            snapshot_bytes(runtime, with_best=config.restore_best),
+            best,
+            self._run.steps_attempted,
+            self._run.epoch,
+        )
+        if self.folder.is_asked and (config.logger is not None or config.enable_checkpointing):
+            self.folder.open(announce=False)
+
+    def describe(self) -> str:
+        """Where output is or will be, for the header; "": nowhere."""
+        config = self._planner.config
+        if config.logger is None and not config.enable_checkpointing:
+            return ""
+        return self.folder.describe()
+
+    def go_on(self) -> None:
+        """Puts the state of the run that is continued into the session and the run.
+
+        Raises
+        ------
+        ConfigError
+            If the data is other data.
+        CheckpointError
+            If the values do not fit the model.
+        """
+        resumed = self._resumed
+        assert resumed is not None
+        strict = self._planner.config.resume_strict
+        snapshot = resumed.snapshot
+        check_same_data(resumed, plain(self._fingerprint()), strict=strict)
+        if strict:
+            self._check_rows(snapshot)
+        is_within_epoch = snapshot.run["position"]["batches"] > 0
+        sums = self._sums().stores if is_within_epoch else {}
+        missing = restore(self._planner.runtime, snapshot, sums, strict=strict)
+        if missing:
+            warn(
+                f"resume: the checkpoint lacks {len(missing)} values, {missing[0]} the first, which "
+                "begin with zeros",
+                CheckpointWarning,
+            )
+        self._run.load_state_dict(snapshot.run)
+
+    def _sums(self) -> Sums:
+        return self._planner.steps.train_sums
+
+    def _fingerprint(self) -> dict[str, Any]:
+        if self._data is None:
+            self._data = fingerprint(self._planner.data)
+        return self._data
+
+    def _row_numbers(self) -> dict[str, Any]:
+        if self._rows is None:
+            found = row_numbers(self._planner.data)
+            self._rows = {_ROWS + name: _narrow(rows) for name, rows in found.items()}
+        return self._rows
+
+    def _check_rows(self, snapshot: Snapshot) -> None:
+        now = self._row_numbers()
+        then = {k: rows for k, rows in snapshot.tensors.items() if k.startswith(_ROWS)}
+        for name in sorted({*now, *then}):
+            if name in now and name in then and np.array_equal(now[name], then[name]):
+                continue
+            raise CheckpointError(
+                f"resume: {name.removeprefix(_ROWS)} has other rows than when the run began; divide "
+                "the data as then, or write resume_strict=False"
+            )
+
+    # ---- what is saved
+
+    def take(self, *, for_file: bool) -> Snapshot:
+        """The run between two steps, as arrays of its own.
+
+        Parameters
+        ----------
+        for_file : bool
+            Whether the model's predict graph goes along.
+        """
+        run, planner = self._run, self._planner
+        sums = list(self._sums().stores) if run.is_within_epoch else []
+        with_best = run.has_other_best
+        tensors, control = capture(planner.runtime, self._known, sums, with_best=with_best)
+        tensors.update(self._row_numbers())
+        model: dict[str, str] = {}
+        if for_file:
+            model, constants = self._describe()
+            tensors.update(constants)
+        state = {
+            "version": 1,
+            "id": self._id,
+            "hotloop": __version__,
+            "asked": self._asked.to_toml(strict=False),
+            "config": planner.config.to_toml(strict=False),
+            "unwritten": self._asked.unwritable(),
+            "device": planner.device.name,
+            "data": self._fingerprint(),
+            "control": control,
+            **run.state_dict(),
+        }
+        return Snapshot(tensors, state, model)
+
+    def _describe(self) -> tuple[dict[str, str], dict[str, Any]]:
+        """What ``hl.load`` needs beside the weights; the graph stays as long as no number moves."""
+        if self._described is None or len(self._planner.runtime.numbers) > 1:
+            with self._run.showing_weights():
+                described, constants = describe_model(self._planner.model)
+            self._described = {"hotloop": described}, constants
+        return self._described
+
+    def heed_step(self, *, ended_epoch: int | None = None) -> None:
+        """Saves where that is due after steps; says what was written or failed since."""
+        steps = self._run.steps_attempted
+        if self.keeper.is_due(steps, ended_epoch=ended_epoch):
+            self.keeper.save(self.take(for_file=True), steps, self._run.epoch)
+        self._tell()
+
+    def heed_best(self, score: float) -> None:
+        """Saves the model of an epoch that may be among the best, unless that can wait."""
+        keeper = self.keeper
+        waits = self._planner.config.restore_best and self._planner.config.save_top_k == 1
+        if not keeper.is_wanted(score) or not (keeper.is_best_due() or not waits):
+            return
+        self._save_best(score, self._run.epoch)
+        self._tell()
+
+    def _save_best(self, score: float, epoch: int) -> None:
+        if self.folder.open() is None:
+            return
+        with self._run.showing_weights():
+            self._hand_best(score, epoch)
+
+    def _hand_best(self, score: float, epoch: int) -> None:
+        model = self._planner.model
+        described, constants = describe_model(model)
+        metadata = {"format": "pt", "hotloop": described}
+        name = re.sub(r"[^\w.=@+-]+", "_", f"{self._planner.monitor.name}{score:.4g}")
+        tensors = {**model.state_dict(), **constants}
+        self.keeper.save_best(tensors, metadata, f"best-epoch{epoch}-{name}", score)
+        self._best_epoch = epoch
+
+    def finish(self, snapshot: Snapshot | None) -> None:
+        """Saves where the run ended.
+
+        Parameters
+        ----------
+        snapshot : Snapshot or None
+            Of its end; None: nothing is to be saved, since it went wrong.
+        """
+        if snapshot is None or not self.keeper.saves_last:
+            return
+        steps = snapshot.run["position"]["attempted"]
+        if steps == self.keeper.handed_at or self.folder.open() is None:
+            return
+        model, constants = self._describe()
+        snapshot.tensors.update(constants)
+        self.keeper.save(snapshot._replace(model=model), steps, snapshot.run["epoch"])
+
+    def finish_best(self) -> None:
+        """Saves the best model, where it is not on disk and the model has its weights."""
+        monitor = self._planner.monitor
+        if not self._planner.config.restore_best or monitor.best is None:
+            return
+        if monitor.best_epoch != self._best_epoch and self.keeper.is_wanted(monitor.best):
+            if self.folder.open() is not None:
+                self._hand_best(monitor.best, int(monitor.best_epoch or 0))
+
+    def close(self) -> None:
+        """Waits until everything is on disk."""
+        self.keeper.wait()
+        self.keeper.close()
+        self.folder.close()
+
+    def _tell(self) -> None:
+        for path in self.keeper.poll():
+            self._run.note_file(path)
+
+
+def _narrow(rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    """Row numbers in half the bytes, where they fit."""
+    return rows.astype(np.int32) if not len(rows) or rows.max() < 2**31 else rows
+
+
+def _is_within(folder: str, parent: str) -> bool:
+    """Whether a run's folder is one of those in a directory of runs, or that directory itself."""
+    parent = os.path.realpath(parent)
+    return os.path.realpath(folder) == parent or os.path.realpath(os.path.dirname(folder)) == parent
