@@ -183,9 +183,9 @@ def test_values_of_points() -> None:
     assert made[:, 0].tolist() == [[1, 2, 1], [0, 0, 0], [0, 0, 0], [4, 5, 1]]
     of_texts = read_points([["1", "", " ", "4"], ["2", "", None, "5"]], pair)
     np.testing.assert_array_equal(of_texts, made)
-    shown = read_points([[1, np.nan, 3], [4, 5, 6], [2, 0, 1]], triple)
+    shown = read_points([[1, np.nan, 3, None], [4, 5, 6, np.nan], [2, 0, 1, None]], triple)
     assert shown is not None
-    assert shown[:, 0].tolist() == [[1, 4, 1], [0, 0, 0], [3, 6, 1]]
+    assert shown[:, 0].tolist() == [[1, 4, 1], [0, 0, 0], [3, 6, 1], [0, 0, 0]]
     for columns, said in (
         ([[1, None, "left"], [1, 2, 3]], r"x must be a number or nothing .*'left' in row 2"),
         ([[1, 3], [2, None]], r"y must be a number where the point is labelled, got nan in row 1"),
@@ -479,6 +479,16 @@ def test_masks_of_any_bytes_are_read_or_refused(few: Path) -> None:
         ),
         ({"label": "kind", "classes": ["a", "b", "c"]}, ConfigError, "must be a dict by target"),
         ({"classes": []}, ConfigError, "classes: must name a class at least"),
+        (
+            {"classes": {"msk": "abc"}},
+            ConfigError,
+            "classes: must be a list, since y is one target",
+        ),
+        (
+            {"label": "kind", "classes": {"msk": ["a", "b", "c"]}},
+            ConfigError,
+            r"classes: must have names of targets, label, mask, .* \(did you mean 'mask'\?\)",
+        ),
     ],
 )
 def test_wrong_options(few: Path, options: Any, error: Any, said: str) -> None:

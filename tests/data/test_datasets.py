@@ -444,6 +444,53 @@ def test_too_many_bad_samples() -> None:
         DataModule(Points(), on_bad_sample="ignore")
 
 
+def test_no_good_sample_among_those_made_together() -> None:
+    """The count is of these samples, which need not be a batch, and they are named."""
+
+    def make(i: int) -> Any:
+        if i >= 30:
+            raise ValueError("broken")
+        return np.zeros(2), float(i)
+
+    made = Made(make, 40)
+    options = {"on_bad_sample": "skip", "max_bad_share": 1.0, "batch_size": 8}
+    data = DataModule.from_datasets(made, val=10, split="time", **options)
+    said = r"train_dataset: .* got {} bad ones, the first: train_dataset\[30\]: raised .*broken"
+    with pytest.raises(DataError, match=said.format(8)):
+        next(data.val_batches())
+    with pytest.raises(DataError, match=said.format(10)):
+        data.arrays("val")
+
+
+def test_rows_without_values() -> None:
+    x, none = np.zeros(2), np.zeros(0)
+    for sample, said in (
+        ((none, 1), r"X: its rows have no values, got shape \(12, 0\)"),
+        (((x, none), 1), r"X\['1'\]: its rows have no values"),
+        ((x, none), "y: its rows have no values"),
+    ):
+        with pytest.raises(DataError, match=said):
+            DataModule(Made(lambda i, sample=sample: sample))
+    with pytest.raises(DataError, match="X: its rows have no values"):
+        DataModule.from_generator(lambda: iter([(none, 1)] * 9), 9)
+    with pytest.raises(DataError, match="its rows have no values"):
+        DataModule(Made(lambda i: (np.zeros((3, 0)), 1)), buckets=4)
+
+
+def test_ids_without_a_name() -> None:
+    def make(i: int) -> Any:
+        return np.zeros(2), i
+
+    said = r"train_dataset\[{}\]: y must be a class id below 3, as classes has 3 names, got {};"
+    data = DataModule(Made(make), classes=["a", "b", "c"], shuffle=False)
+    with pytest.raises(DataError, match=said.format(3, 3)):
+        next(data.train_batches())
+    with pytest.raises(DataError, match=said.format(0, -1)):
+        DataModule(Made(lambda i: (np.zeros(2), -1)), classes=["a", "b", "c"])
+    rows = DataModule(Made(lambda i: (np.zeros(2), np.array([2, -100]))), classes=["a", "b", "c"])
+    assert next(rows.train_batches())["y"][0].tolist() == [2, -100]
+
+
 def test_what_does_not_go_together() -> None:
     points = Points()
     with pytest.raises(ConfigError, match="training has arrays, and so must this"):

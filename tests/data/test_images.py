@@ -252,6 +252,7 @@ def test_what_cannot_be_decoded_is_a_data_error(data: bytes, words: str, tmp_pat
     with pytest.raises(hl.DataError, match=words) as caught:
         _core.decode_image(path, 3, 0, 0, read_by_pillow)
     assert str(path) in str(caught.value)
+    assert "BytesIO" not in str(caught.value)
 
 
 def test_what_is_no_file_is_a_data_error(tmp_path: Path) -> None:

@@ -199,6 +199,9 @@ def test_classes(cache: str | None) -> None:
     assert (values.target_kind, values.classes) == ("float", None)
     positions = source.map(lambda x, y: (x, np.array([y, -100])), cache=cache)
     assert positions.target_kind == "class"
+    said = r"map: train row \d+: y must be a class id below 1, as classes has 1 name, got [12];"
+    with pytest.raises(DataError, match=said):  # already of the first row
+        source.map(lambda x, y: (x, 1 + y % 2), cache=cache, classes=["a"])
     with pytest.raises(ConfigError, match="classes: are of a class target, got float targets"):
         source.map(lambda x, y: (x, 0.5 * y), cache=cache, classes=["a", "b"])
     if cache is not None:
@@ -391,8 +394,12 @@ def test_wrong_options(options: dict[str, Any], said: str) -> None:
 
 def test_data_that_is_refused() -> None:
     sequences = DataModule.from_sequences([np.ones((n, 2)) for n in (3, 4, 5)], [0, 1, 0])
-    with pytest.raises(ConfigError, match="map: sequences of several lengths"):
-        sequences.map(fold_up)
+    samples = DataModule([(np.ones((n, 2)), 0) for n in (3, 4, 5)], buckets=5)
+    for data in (sequences, samples):
+        with pytest.raises(ConfigError, match=r"map: sequences .* cannot be mapped; .* is made$"):
+            data.map(fold_up)
+    with pytest.raises(DataError, match=r"X: its rows have no values, got shape \(100, 0\)"):
+        data_of().map(lambda x, y: (x[:0], y))
     episodes = DataModule.episodes(data_of(), 1, 1, ways=2, n=10)
     with pytest.raises(ConfigError, match="anew in each epoch"):
         episodes.map(lambda x, y: (x, y), cache="ram")

@@ -113,6 +113,48 @@ def test_rows_may_have_classes() -> None:
         np.testing.assert_array_equal(of, target(make_x(i)))
 
 
+class Tracker(Mean):
+    """A value for each row, whose loss leaves out padding, where x is 0."""
+
+    def training_step(self, batch):
+        (x, said), y = batch["x"], batch["y"]
+        inside = (x.sum(-1) != 0).float()
+        apart = self(x, said)[:, 0] - y
+        return (apart.square() * inside).sum() / inside.sum()
+
+
+@pytest.mark.parametrize("buckets", [8, [4, 8]])
+def test_rows_may_have_values(buckets) -> None:
+    def target(x):
+        return x[:, 0]
+
+    X = [make_x(i) for i in range(12)]
+    results = []
+    for data in (
+        hl.DataModule(Sequences(12, target), buckets=buckets, batch_size=4, shuffle=False),
+        hl.DataModule.from_sequences(
+            X, [target(x) for x in X], buckets=buckets, batch_size=4, shuffle=False
+        ),
+    ):
+        with pytest.raises(hl.ConfigError, match=r"y: each row .* kind float, .* training_step"):
+            hl.train(Mean(rows=True), data, max_epochs=1, enable_progress_bar=False)
+        hl.manual_seed(1)
+        result = hl.train(Tracker(rows=True), data, max_epochs=2, enable_progress_bar=False)
+        assert [y.shape for y in data.arrays("train")[1]] == [(n,) for n in LENGTHS]
+        results.append((list(data.train_batches(0)), result.history["loss"]))
+    for made, want in zip(*(batches for batches, _ in results), strict=True):
+        np.testing.assert_array_equal(made["y"], want["y"])
+    np.testing.assert_allclose(results[0][1], results[1][1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("n", [3, 5])
+def test_targets_of_one_length_are_those_of_samples(n) -> None:
+    """Though the first sample has as many rows."""
+    data = hl.DataModule(Sequences(12, lambda x: x.sum() + np.arange(n)), buckets=8, batch_size=12)
+    assert data.example_batch()["y"] == ("float32", (12, n))
+    assert data.split("train").fields[-1].padding.role == "sequence"
+
+
 def test_any_number_of_threads_makes_the_same_batches() -> None:
     made = []
     for workers in (1, 2, 5):
@@ -223,7 +265,11 @@ def test_wrong_samples_are_named() -> None:
     wrong = hl.DataModule(
         [(x, np.zeros(3, int)), (x, np.zeros(2, int))], buckets=4, batch_size=2, shuffle=False
     )
-    with pytest.raises(hl.DataError, match=r"\[1\]: y must have a class for each of its 3 rows"):
+    said = r"\[{}\]: y must have a target for each of the {} rows of x, .* got shape \({},\)"
+    with pytest.raises(hl.DataError, match=said.format(1, 3, 2)):
         list(wrong.train_batches(0))
+    for later in (3, 2):  # targets of the first sample alone are short, or those of all
+        with pytest.raises(hl.DataError, match=said.format(0, 3, 2)):
+            build((x, np.zeros(2, int)), (np.ones((later + 1, 2), np.float32), np.zeros(3, int)))
     with pytest.raises(hl.DataError, match=r"buckets='auto' pads samples of several lengths"):
         list(hl.DataModule([(x, 0), (x[:2], 1)], batch_size=2).train_batches(0))

@@ -102,6 +102,8 @@ def test_a_frame_takes_names_too() -> None:
         (IDS, "abc", ConfigError, "classes: must be a list of names"),
         (IDS, [1.5, 2, 3], ConfigError, r"classes\[0\]: a class is named by a text, an int"),
         (X[:, 0], ["a"], ConfigError, "classes: are of class targets, got float targets"),
+        ({"kind": IDS}, {"knd": "abc"}, ConfigError, r"targets, kind, .*did you mean 'kind'\?"),
+        ({"kind": IDS}, ["a", "b", "c"], ConfigError, "classes: must be a dict by target"),
         (NAMES[IDS], ["low", "mid"], DataError, r"y: classes must be those .*got 'high' in row 2"),
     ],
 )

@@ -129,8 +129,8 @@ _DECODING = [
     Mutant(
         "pillow-opens-all-formats",
         _DATA + "images/sources.py",
-        "Image.open(io.BytesIO(data), formats=formats or _list_formats())",
-        "Image.open(io.BytesIO(data))",
+        "Image.open(file, formats=formats or _list_formats())",
+        "Image.open(file)",
         python(_IMAGES + "test_what_cannot_be_decoded_is_a_data_error"),
     ),
 ]

@@ -113,6 +113,11 @@ def train(model, y=Y, x=X, **fields):
     [
         (lambda: train(NoReturn()), hl.TraceError, "forward must return a tensor, .* a return?"),
         (lambda: train(NoReturn), hl.ConfigError, "got the class NoReturn; write NoReturn"),
+        (
+            lambda: train(train(mlp())),
+            hl.ConfigError,
+            r"must be a hotloop.nn.Module, got TrainResult; write train\(result.model, data\)",
+        ),
         (lambda: hl.train(mlp(), X, Y), hl.ConfigError, r"train\(model, \(X, y\), config\)"),
         (lambda: train(mlp(), Y.astype(float)), hl.ShapeError, "for classes give integers"),
         (

@@ -90,6 +90,7 @@ def test_weights_by_name_and_by_list_cover_the_outputs() -> None:
     ("loss", "words"),
     [
         (nn.HuberLoss(), r"HuberLoss takes no sample weights, .*; write loss='huber', which takes"),
+        (nn.HuberLoss(), r"sample_weight, or the 0 of what on_bad_sample='skip' leaves out"),
         (
             lambda o, t: ((o - t) ** 2).mean(),
             r"; write a training_step\(self, batch\) in the model",

@@ -151,6 +151,44 @@ def test_predict_takes_what_the_model_takes(kind: str, is_trained: bool, model: 
     np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.parametrize("none", [X[:0], [], np.empty(0)], ids=["array", "list", "no shape"])
+def test_no_rows_have_no_predictions(none: Any, model: nn.Module, path: Path) -> None:
+    for net in (model, hl.load(path)):
+        assert hl.predict(net, none).shape == net(none).shape == (0, 3)
+        assert hl.predict(net, none, proba=True).shape == (0, 3)
+        assert hl.predict(net, none, labels=True).shape == (0,)
+
+
+class Normed(nn.Module):
+    """Classes of rows of sequences, or of whole ones."""
+
+    def __init__(self, by_row: bool) -> None:
+        super().__init__()
+        self.by_row = by_row
+        self.norm, self.head = nn.LayerNorm(2), nn.Linear(2, 3)
+
+    def forward(self, x: Any, said: Any) -> Any:
+        made = self.head(self.norm(x))
+        return made if self.by_row else made.mean(1)
+
+
+@pytest.mark.parametrize("role", ["lengths", "padding_mask"])
+@pytest.mark.parametrize("by_row", [False, True])
+def test_no_sequences_have_no_predictions(by_row: bool, role: str, tmp_path: Path) -> None:
+    walks = [np.ones((n, 2), np.float32) for n in (2, 3, 4, 4)]
+    y = [np.arange(len(walk)) % 3 for walk in walks] if by_row else [0, 1, 2, 0]
+    data = hl.DataModule.from_sequences(walks, y, lengths_as=role)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", hl.ModelWarning)  # of what makes nothing of lengths
+        result = hl.train(Normed(by_row), data, quiet(max_epochs=1))
+    result.save(tmp_path / "net.safetensors")
+    for net in (result, hl.load(tmp_path / "net.safetensors")):
+        for none in (walks[:0], np.empty((0, 4, 2), np.float32)):
+            found = hl.predict(net, none)
+            assert found == [] if by_row else found.shape == (0, 3)
+            assert len(hl.predict(net, none, labels=True)) == 0
+
+
 def test_a_row_alone_has_probabilities_and_a_label(model: nn.Module, path: Path) -> None:
     for net in (model, hl.load(path)):
         proba = hl.predict(net, X[3], proba=True)

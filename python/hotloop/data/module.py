@@ -346,8 +346,9 @@ class DataModule(ImageData, FileData, TableData, EpisodeData, MappedData):
                 "auto", make each sample once beforehand, with progress, to see how long it is.
             lengths_as, pad_value
                 With buckets: forward's second argument, ``forward(x, lengths)``, and what stands in
-                padding, as for ``from_sequences``. A y of integers, one for each row of x, has
-                classes of rows, of which those in padding count nothing.
+                padding, as for ``from_sequences``. A y as long as x in each sample has a target for
+                each row: integers are classes, of which those in padding count nothing; values need
+                a training_step, where they are 0 in padding.
             worker_type : {"thread", "process"}
                 "process" is for datasets whose Python code is slow and keeps other threads waiting:
                 each of the ``num_workers`` threads has a process with a copy of the dataset, which

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hotloop.base.rules import items, reject
 from hotloop.base.scalars import plain
-from hotloop.base.suggest import did_you_mean
+from hotloop.base.suggest import did_you_mean, name_missing
 from hotloop.errors import ConfigError
 
-__all__ = ["read_classes", "read_standardize", "refuse_options"]
+__all__ = ["classes_by_target", "read_classes", "read_standardize", "refuse_options"]
 
 _BY_OTHER_NAMES = {
     "random_state": "seed",
@@ -83,3 +83,29 @@ def read_classes(value: Any) -> list[Any]:
         if name in names[:i]:
             raise ConfigError(f"classes: names must differ, got {name!r} twice")
     return names
+
+
+def classes_by_target(value: Any, targets: Sequence[str]) -> dict[str, Any]:
+    """Names of classes for the targets that they are of; "" is a single target.
+
+    Parameters
+    ----------
+    value : sequence, or dict of them
+    targets : sequence of str
+        All there are.
+
+    Raises
+    ------
+    ConfigError
+        For a dict beside one target or a list beside several, and a key that is no target.
+    """
+    is_dict = isinstance(value, Mapping)
+    if targets and is_dict == ("" in targets):
+        fits = "a list, since y is one target" if is_dict else "a dict by target, as y has several"
+        reject("classes", f"must be {fits}", value)
+    if missing := [name for name in value if name not in targets] if is_dict else []:
+        raise ConfigError(
+            f"classes: must have names of targets, {', '.join(targets) or 'none'}, as keys, got "
+            f"{name_missing(missing, targets)}"
+        )
+    return dict(value) if is_dict else {"": value}

@@ -30,7 +30,7 @@ from hotloop.data.batching import (
 from hotloop.data.checks import blocks, check_labels, check_values, check_weights
 from hotloop.data.described import describe_all, describe_line
 from hotloop.data.frames.encoding import Encoding
-from hotloop.data.options import read_classes
+from hotloop.data.options import classes_by_target, read_classes
 from hotloop.data.padding import ROLES
 from hotloop.data.scaling import doubt_of_values, fit_standard
 from hotloop.data.showing import Drawn, draw_images
@@ -206,7 +206,7 @@ class DataSplits:
     def _name_classes(self, classes: Any) -> None:
         if classes is None:
             return
-        for name, listed in (classes if isinstance(classes, Mapping) else {"": classes}).items():
+        for name, listed in classes_by_target(classes, list(self._targets)).items():
             target = self._targets.get(name)
             if target is None or target.n_classes is None:
                 got = self.target_kind if target is None else target.kind

@@ -45,6 +45,12 @@ class Table:
     buckets: tuple[tuple[Field, ...], ...] = ()
     bucket_of: npt.NDArray[np.int64] | None = None
 
+    def __post_init__(self) -> None:
+        for field in self.fields:
+            if 0 in field.array.shape[1:]:
+                shape = field.array.shape
+                raise DataError(f"{field.label}: its rows have no values, got shape {shape}")
+
     def split(self, rows: npt.NDArray[np.int64] | None) -> Split:
         """Some of its rows, None: all, as a split."""
         if self.bucket_of is None:
@@ -178,8 +184,6 @@ def _read_input(
     array = to_array(raw, label)
     if len(array) == 0:
         raise DataError(f"{label}: has no rows, got shape {array.shape}")
-    if array.size == 0:
-        raise DataError(f"{label}: its rows have no values, got shape {array.shape}")
     dtype = graph_dtype(array.dtype)
     if standardize is True:
         measured = name == "x"

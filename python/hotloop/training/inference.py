@@ -654,7 +654,7 @@ def _find_proba(logits: Array, target: FittedTarget) -> Array:
 def _check_finite(logits: Array, axis: int | None) -> None:
     """Refuses rows whose likeliest class is not known."""
     deciding = logits if axis is None else logits.max(axis)  # -inf for a class is an answer
-    is_bad = ~np.isfinite(deciding).reshape(len(logits), -1).all(1)
+    is_bad = ~np.isfinite(deciding).all(axis=tuple(range(1, deciding.ndim)))
     if is_bad.any():
         rows = np.flatnonzero(is_bad)
         raise DataError(

@@ -178,13 +178,11 @@ class _MappedRows(Samples):
         if name_of_target(name) is None:
             return
         known = self._known(name)
-        n, has_ignored = 0, values.ndim > 1
-        if self._options.classes is not None:
-            n = len(self._options.classes)
-        elif known is not None and known.kind == "class":
+        n, has_ignored = 0, False
+        if known is not None and known.kind == "class":
             n, has_ignored = known.n_classes or 0, known.has_ignored
         elif known is not None and known.kind == "multilabel":
-            n, has_ignored = 2, False
+            n = 2
         good = (values >= 0) & (values < n) & (values == np.floor(values))
         if has_ignored:
             good |= values == IGNORED
@@ -583,8 +581,8 @@ class MappedData(FoldedSplits):
             raise ConfigError("map: images of several shapes cannot be mapped; give one size")
         if any(field.padding is not None for field in fields):
             raise ConfigError(
-                "map: sequences of several lengths are not built yet; map them before "
-                "from_sequences"
+                "map: sequences of several lengths cannot be mapped; apply the function to them "
+                "before the DataModule is made"
             )
         if cache is not None and self._is_random:
             raise ConfigError(

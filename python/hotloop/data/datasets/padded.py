@@ -35,6 +35,8 @@ __all__ = ["PaddedData", "plan_padding"]
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
 
+_LOOKED_AT = 16  # samples by which targets of rows are told from those of samples
+
 
 class _Padded:
     """A dataset whose samples are ``((x, length), y)``, x padded to one length.
@@ -48,7 +50,7 @@ class _Padded:
     length : int
         Zeros are behind what is shorter; a batch has what stands in padding (``Padding.fill``).
     has_row_targets : bool
-        Whether y has a class for each row.
+        Whether y has a target for each row.
     """
 
     def __init__(self, dataset: Any, target: Any, length: int, *, has_row_targets: bool) -> None:
@@ -72,8 +74,8 @@ class _Padded:
             y = to_leaf(y, "y")
             if y.shape[:1] != (n,):
                 raise DataError(
-                    f"y must have a class for each of its {n} rows, as the first sample, got shape "
-                    f"{y.shape}"
+                    f"y must have a target for each of the {n} rows of x, or one length in all "
+                    f"samples, got shape {y.shape}"
                 )
             y = _pad(y, self._length)
         parts = ((_pad(x, self._length), n), y, weight)
@@ -182,7 +184,8 @@ class PaddedData(NamedTuple):
         elif field.name == "x.1":
             role, dtype = self.role, "int64" if self.role == ROLES[0] else "bool"
         elif field.name == "y" and has_row_targets:
-            role, fill = "rows", IGNORED
+            role = "rows"
+            fill = IGNORED if dtype == "int64" else 0.0  # values have no class that counts nothing
         padding = Padding(None, length, role, fill)
         return dataclasses.replace(field, dtype=dtype, padding=padding)
 
@@ -199,19 +202,32 @@ def _with_length(
 
 
 def _has_row_targets(dataset: Any, options: SampleOptions, label: str) -> bool:
-    """Whether the first sample that can be made has as many integers in y as rows in x."""
+    """Whether y has a target for each row of x: its length differs among the first samples that can
+    be made, or is that of x in all of them.
+    """
+    lengths: list[int] = []
+    are_those_of_x = True
     for index in range(len(dataset)):
         try:
             x, y, _ = _parts_of(dataset[index], options.target)
+            goal = None if y is None or isinstance(y, (str, Mapping)) else to_leaf(y, "y")
         except Exception as error:
-            if options.on_bad != "raise":
-                continue
-            raise _named(label, index, error) from error
-        if y is None or isinstance(y, (str, Mapping)):
+            if lengths:
+                break  # it shows when a batch needs it
+            if options.on_bad == "raise":
+                raise _named(label, index, error) from error
+            continue
+        if goal is None or not goal.ndim:
             return False
-        goal = to_leaf(y, f"{label}[{index}]: y")
-        return goal.dtype.kind in "iu" and goal.shape == (len(x),)
-    raise DataError(f"{label}: no sample can be made")
+        lengths.append(len(goal))
+        are_those_of_x = are_those_of_x and len(goal) == len(x)
+        if lengths[-1] != lengths[0]:
+            return True
+        if len(lengths) == _LOOKED_AT:
+            break
+    if not lengths:
+        raise DataError(f"{label}: no sample can be made")
+    return are_those_of_x
 
 
 def _named(label: str, index: int, error: Exception) -> DataError:

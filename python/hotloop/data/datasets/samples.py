@@ -16,12 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from hotloop.base.messages import counted
 from hotloop.base.rules import show
 from hotloop.data.arrays import graph_dtype, read_raw
 from hotloop.data.split import Field
 from hotloop.data.streams import make_streams
 from hotloop.data.tables import Table
-from hotloop.data.targets import Targets
+from hotloop.data.targets import IGNORED, Targets, name_of_target
 from hotloop.errors import ConfigError, DataError
 
 __all__ = [
@@ -409,7 +410,9 @@ class Samples:
                         f"{self._name(i)}: must have the fields of others, "
                         f"{', '.join(leaves[0])}, got {extra[0]} besides"
                     )
-            return {name: self._stack(indices, leaves, name) for name in leaves[0]}
+            fields = {name: self._stack(indices, leaves, name) for name in leaves[0]}
+            self._check_ids(indices, fields)
+            return fields
         try:
             made = self._options.collate(samples)
         except Exception as error:
@@ -427,7 +430,25 @@ class Samples:
                     f"collate_fn: {name} must have one row for each of {len(samples)} samples, got "
                     f"shape {array.shape}"
                 )
+        self._check_ids(indices, fields)
         return fields
+
+    def _check_ids(self, indices: Sequence[int], fields: Mapping[str, Array]) -> None:
+        """Refuses class ids that ``classes`` has no name for."""
+        n = len(self.classes or ())
+        for name, array in fields.items():
+            if not n or name_of_target(name) is None or array.dtype.kind not in "iu":
+                continue
+            bad = (array < 0) | (array >= n)
+            if array.ndim > 1:
+                bad &= array != IGNORED
+            if bad.any():
+                at = tuple(int(i) for i in np.argwhere(bad)[0])
+                raise DataError(
+                    f"{self._name(indices[at[0]])}: {name} must be a class id below {n}, as "
+                    f"classes has {counted(n, 'name')}, got {array[at]}; name all classes in "
+                    "classes=[...]"
+                )
 
     def _stack(self, indices: Sequence[int], leaves: list[dict[str, Array]], name: str) -> Array:
         parts = []
@@ -515,7 +536,12 @@ class Samples:
         used = [self._find_good(index) for index in indices]
         found = [each for each in used if each is not None]
         if not found:
-            raise DataError(f"{self._label}: all {len(indices)} samples of a batch are bad")
+            why = self.bad.found[indices[0]]
+            raise DataError(
+                f"{self._label}: of samples that are made together one must be good, got "
+                f"{len(set(indices))} bad ones, the first: {why}; mend them, or leave them out of "
+                "the dataset"
+            )
         good = [each if each is not None else found[0] for each in used]
         fields = self._check([i for i, _ in good], self._batch_of(good))
         if self._options.on_bad == "skip":

@@ -174,13 +174,12 @@ def read_points(columns: Sequence[Sequence[Any]], wanted: Wanted) -> npt.NDArray
     made = np.zeros((len(columns[0]), len(wanted.points), 3), np.float32)
     for i, names in enumerate(wanted.points):
         x, y, *rest = (_read_numbers(next(given), name) for name in names)
+        labelled = ~np.isnan([x, y, *rest]).all(axis=0)
         if rest:
-            labelled = rest[0] > 0
-            wrong = ~(rest[0] >= 0)
+            wrong = labelled & ~(rest[0] >= 0)
             if wrong.any():
                 _refuse(names[2], "a number of at least 0", rest[0], int(np.argmax(wrong)))
-        else:
-            labelled = ~(np.isnan(x) & np.isnan(y))
+            labelled &= rest[0] > 0
         for name, values in zip(names, (x, y)):
             wrong = labelled & ~(np.abs(values) <= np.finfo(np.float32).max)
             if wrong.any():

@@ -432,9 +432,9 @@ class ImageData(SeriesData):
         points : list of tuple of str, optional
             For each point its columns (x, y), in pixels of the upright image, the centre of its
             first pixel being (0, 0), or (x, y, visibility): 0 where it is not labelled, as in COCO.
-            Of a pair that is so where both are empty. y is float32 ``(batch, points, 3)``: x and y
-            in pixels of the batch's images, and a weight of 1; 0, 0 and 0 for what is not labelled
-            or lies outside.
+            Nor is it where all of its columns are empty. y is float32 ``(batch, points, 3)``: x and
+            y in pixels of the batch's images, and a weight of 1; 0, 0 and 0 for what is not
+            labelled or lies outside.
         flip_pairs : list of (int, int), optional
             Points, by number from 0, that change places where an image is mirrored: left and right
             eyes. Needed where augment flips images with several points; [] if none do.

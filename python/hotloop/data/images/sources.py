@@ -86,7 +86,7 @@ def read_by_pillow(
             image.draft(None, least)
         return _to_channels(ImageOps.exif_transpose(image), channels)
 
-    return _open_by_pillow(data, None, decode)
+    return _open_by_pillow(name, data, None, decode)
 
 
 def read_mask_by_pillow(
@@ -133,7 +133,7 @@ def read_mask_by_pillow(
             ids //= 255 // (2**depth - 1)
         return ids[:, :, None]
 
-    return _open_by_pillow(data, ["PNG"], decode)
+    return _open_by_pillow(name, data, ["PNG"], decode)
 
 
 def require_pillow() -> None:
@@ -153,9 +153,13 @@ def require_pillow() -> None:
 
 
 def _open_by_pillow(
-    data: bytes, formats: list[str] | None, decode: Callable[[Any], npt.NDArray[np.uint8]]
+    name: str,
+    data: bytes,
+    formats: list[str] | None,
+    decode: Callable[[Any], npt.NDArray[np.uint8]],
 ) -> npt.NDArray[np.uint8]:
-    """What decode makes of the image that the bytes are, in one of the formats (None: of all ours).
+    """What decode makes of the image that a file's bytes are, in one of the formats (None: of all
+    ours).
 
     Raises
     ------
@@ -164,8 +168,9 @@ def _open_by_pillow(
     require_pillow()
     from PIL import Image
 
+    file = io.BytesIO(data)
     try:
-        with Image.open(io.BytesIO(data), formats=formats or _list_formats()) as image:
+        with Image.open(file, formats=formats or _list_formats()) as image:
             height, width = image.height, image.width
             if height * width > _PIXELS_MAX:
                 raise DataError(
@@ -178,7 +183,7 @@ def _open_by_pillow(
     except MemoryError:
         raise
     except Exception as error:  # Pillow's plugins raise whatever a hostile file makes them
-        words = " ".join(str(error).split())
+        words = " ".join(str(error).replace(repr(file), name).split())
         what = "it" if formats is None else f"it as {' or '.join(formats)}"
         raise DataError(
             f"image: Pillow must be able to decode {what}, got {type(error).__name__} {words!r}"

@@ -246,6 +246,8 @@ def check_model(what: str, model: Any, *, loaded: bool = False) -> Any:
     got, fix = type(model).__name__, f"write {what}(model, data)"
     if isinstance(model, type):
         got, fix = f"the class {model.__name__}", f"write {model.__name__}(...) to make a model"
+    elif isinstance(getattr(model, "model", None), Module):
+        fix = f"write {what}(result.model, data)"
     elif hasattr(model, "state_dict"):
         fix = "build the module and load_state_dict the values"
     raise ConfigError(f"{what}: model must be a hotloop.nn.Module, got {got}; {fix}")

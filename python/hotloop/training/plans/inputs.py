@@ -15,6 +15,7 @@ from hotloop.base.structure import Constant, Keywords, flatten, unflatten
 from hotloop.base.suggest import name_missing
 from hotloop.data.arrays import column_names, to_array
 from hotloop.data.sequential.sequences import are_sequences, pad_sequences
+from hotloop.data.split import nest_fields
 from hotloop.errors import DataError, ShapeError, TraceError
 from hotloop.training.plans.fitted import PredictOnly, fitted_of
 
@@ -67,6 +68,10 @@ class Inputs:
         self._fitted = fitted
         self._fields = fitted.fields if fitted is not None else []
         known = [name.partition(".")[2] for name, _, _ in self._fields]
+        is_empty = bool(known) and self._has_no_rows(data)
+        if is_empty:  # of training's shapes then
+            rows = {name: np.empty((0, *shape), dtype) for name, dtype, shape in self._fields}
+            data, is_encoded = nest_fields(rows)["x"], True
         others: tuple[Any, ...] = ()  # arguments beside the one that training had
         if known and not known[0].isdigit() and isinstance(data, tuple) and data:
             data, others = data[0], data[1:]
@@ -93,8 +98,10 @@ class Inputs:
             data = (data,)
         if keywords:
             others = (*others, Keywords(keywords))
-        self.lengths: npt.NDArray[np.int64] | None = None
         padding = fitted.padding if fitted is not None else None
+        self.lengths: npt.NDArray[np.int64] | None = None
+        if padding is not None and is_empty:
+            self.lengths = np.empty(0, np.int64)
         if padding is not None and len(data) == 1 and not others:
             data = (self._as_sequences(data[0]),)
         if padding is not None and len(data) == 1 and not others and are_sequences(data[0]):
@@ -121,6 +128,13 @@ class Inputs:
                 f"{len(self.arrays)}"
             )
         self._check_lengths()
+
+    def _has_no_rows(self, data: Any) -> bool:
+        """Whether it is an empty list, or an array as one, which says no shape of rows."""
+        shape = (len(data),) if isinstance(data, list) else tuple(getattr(data, "shape", ()))
+        has_lengths = self._fitted is not None and self._fitted.padding is not None
+        ranks = {1, len(self._fields[0][2]) + 1} if has_lengths else {1}
+        return shape[:1] == (0,) and len(shape) in ranks
 
     def _as_sequences(self, data: Any) -> Any:
         """An array of sequences of one length as a list of them; refuses one sequence alone."""

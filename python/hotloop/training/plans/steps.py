@@ -576,7 +576,8 @@ class Steps:
             warn(
                 "training_step: the data has sample weights, and the loss does not depend on "
                 "batch['weight']: all rows count alike; return (losses * batch['weight']).sum() / "
-                "batch['weight'].sum(), or leave sample_weight out",
+                "batch['weight'].sum(), or leave out what gives them, sample_weight or "
+                "on_bad_sample='skip'",
                 ModelWarning,
             )
         for name in self._compared_as_values():

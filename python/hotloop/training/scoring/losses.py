@@ -526,8 +526,8 @@ def _called(loss: Callable[..., Any], goal: _Goal) -> Loss:
     def call(output: Any, target: Any, weight: Tensor | None) -> Any:
         if weight is not None:
             raise ConfigError(
-                f"{goal.label}: {name} takes no sample weights, got data with some; "
-                f"{_weighing(known)}"
+                f"{goal.label}: {name} takes no sample weights, got data with some (sample_weight, "
+                f"or the 0 of what on_bad_sample='skip' leaves out); {_weighing(known)}"
             )
         if known in _LIBRARY:
             output = pick_output(output)
