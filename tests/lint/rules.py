@@ -308,9 +308,7 @@ PYTHON_LAYERS: dict[str, set[str]] = {
     "training.generation": {*_BELOW_RUNS, "training.inference"},
     "training.result": {*_BELOW_RUNS, "interop", "training.inference"},
     "training.checkpoints": {*_BELOW_RUNS, "interop", "training.inference", "training.result"},
-    "training.run": {
-        *_BELOW_RUNS, "training.checkpoints", "training.inference", "training.result"
-    },
+    "training.run": {*_BELOW_RUNS, "training.checkpoints", "training.inference", "training.result"},
 }
 PYTHON_BASE = {"errors", "_core", "_version"}
 # A module's call on arrays is a prediction, and its device is that of predictions: what points up.

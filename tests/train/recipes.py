@@ -16,6 +16,7 @@ def quiet(**fields: Any) -> hl.TrainingConfig:
         "enable_progress_bar": False,
         "enable_model_summary": False,
         "logger": None,
+        "enable_checkpointing": False,
         "restore_best": False,
     }
     return hl.TrainingConfig.bare().replace(**(silent | fields))

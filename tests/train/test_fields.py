@@ -109,11 +109,11 @@ FIELDS: dict[str, tuple[Any, dict[str, Any]]] = {
     "mode": ("max", {}),
     "restore_best": (False, {"mode": "max"}),
     "output_dir": ("elsewhere", {}),
-    "save_top_k": (3, {}),
-    "save_last": (False, {}),
-    "save_every": (2, {}),
-    "max_disk": ("1GB", {}),
-    "resume_strict": (False, {}),
+    "save_top_k": (3, {"output_dir": "here"}),
+    "save_last": (False, {"output_dir": "here"}),
+    "save_every": (1, {}),
+    "max_disk": ("1kB", {"output_dir": "here"}),
+    "resume_strict": (False, {"_resume": True}),
     "check_val_every_n_epoch": (2, {}),
     "val_check_interval": (0.5, {}),
     "log_every_n_steps": (10, {}),
@@ -121,7 +121,7 @@ FIELDS: dict[str, tuple[Any, dict[str, Any]]] = {
     "overfit_batches": (1, {}),
     "logger": (None, {}),
     "enable_progress_bar": (False, {}),
-    "enable_checkpointing": (True, {}),
+    "enable_checkpointing": (False, {"output_dir": "here"}),
     "enable_model_summary": (False, {}),
     "callbacks": ((Interrupting(),), {}),
 }
@@ -141,9 +141,12 @@ def observe(
     recorder = Recorder(log)
     data = hl.DataModule.from_arrays(inputs, Y, val=0.2, batch_size=16)
     fields["callbacks"] = (recorder, *fields.get("callbacks", ()))
+    of = None
+    if fields.pop("_resume", False):
+        of = hl.train(mlp(), data, max_epochs=1, lr=1e-5, enable_progress_bar=False)
     capsys.readouterr()
     try:
-        result = hl.train(model, data, hl.TrainingConfig(**fields))
+        result = hl.train(model, data, hl.TrainingConfig(**fields), resume=of)
     except (hl.HotloopError, KeyboardInterrupt) as error:
         return type(error).__name__, str(error)
     finally:
@@ -195,7 +198,7 @@ def test_a_field_counts_or_is_refused(field, tmp_path, capsys, monkeypatch, back
     value, needed = FIELDS[field]
     before = observe(tmp_path / "before", capsys, monkeypatch, **(BASE | needed))
     after = observe(tmp_path / "after", capsys, monkeypatch, **(BASE | needed | {field: value}))
-    assert isinstance(before, dict) or field in ("on_interrupt",), before
+    assert isinstance(before, dict) or field in ("on_interrupt", "resume_strict"), before
     assert before != after
     if isinstance(after, tuple) and field not in ("on_oom", "callbacks"):
         assert after[1].startswith(f"{field}: "), after
@@ -205,6 +208,7 @@ def test_a_field_counts_or_is_refused(field, tmp_path, capsys, monkeypatch, back
 # the last, and memory that is short raises.
 HONOURED_BY_NATURE = {
     *("restore_best", "enable_progress_bar", "enable_model_summary", "logger", "on_oom"),
+    "enable_checkpointing",
 }
 
 
@@ -213,6 +217,7 @@ def observe_stepper(**fields: Any) -> Any:
     model = fields.pop("_model", mlp)()
     inputs = poisoned() if isinstance(model, NotFinite) else X
     fields.pop("_memory", None)
+    fields.pop("_resume", None)
     data = hl.DataModule.from_arrays(inputs, Y, val=0.2, batch_size=16)
     try:
         step = hl.stepper(model, hl.TrainingConfig(**fields), data)
@@ -228,7 +233,7 @@ def observe_stepper(**fields: Any) -> Any:
 @pytest.mark.parametrize("field", FIELDS)
 def test_a_field_counts_in_a_stepper_or_is_refused(field) -> None:
     value, needed = FIELDS[field]
-    needed = {k: v for k, v in needed.items() if k not in ("mode", "callbacks")}
+    needed = {k: v for k, v in needed.items() if k not in ("mode", "callbacks", "output_dir")}
     if field in ("early_stopping", "mode", "callbacks", "monitor"):
         needed = {}
     base = BASE | {"logger": "auto", "enable_progress_bar": "auto"} | needed

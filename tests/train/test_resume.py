@@ -1,8 +1,9 @@
-"""A run that is continued has the bits of one that never stopped; what may not differ is refused."""
+"""A run that is continued has the bits of one that never stopped; other data is refused."""
 
 from __future__ import annotations
 
 import shutil
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ import pytest
 from hotloop import nn
 from hotloop.training.checkpoints import keeper as keeper_module
 from hotloop.training.checkpoints.snapshot import Snapshot
-
 from train.recipes import quiet
 
 N, BATCH, EPOCHS = 100, 10, 5  # 10 steps in an epoch
@@ -22,13 +22,13 @@ N, BATCH, EPOCHS = 100, 10, 5  # 10 steps in an epoch
 def every_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """All checkpoints of a run stay, and each is written before the next step."""
     monkeypatch.setattr(keeper_module, "_KEPT", 10_000)
-    save = keeper_module.Keeper.save
+    submit = keeper_module.Writer.submit
 
-    def save_and_wait(self: Any, *args: Any) -> None:
-        save(self, *args)
-        self._writer.wait()
+    def submit_and_wait(self: Any, *args: Any) -> None:
+        submit(self, *args)
+        self.wait()
 
-    monkeypatch.setattr(keeper_module.Keeper, "save", save_and_wait)
+    monkeypatch.setattr(keeper_module.Writer, "submit", submit_and_wait)
 
 
 def images(n: int = N) -> tuple[Any, Any]:
@@ -101,7 +101,11 @@ def test_every_step(name: str, tmp_path: Path, every_step: None) -> None:
     plain = hl.train(Net(), data_of(), config)
     wanted = final(plain)
     whole = hl.train(
-        Net(), data_of(), config.replace(output_dir=tmp_path / "runs", save_every="1 steps")
+        Net(),
+        data_of(),
+        config.replace(
+            output_dir=tmp_path / "runs", save_every="1 steps", enable_checkpointing=True
+        ),
     )
     assert_same(final(whole), wanted)
     paths = sorted((tmp_path / "runs/1/checkpoints").glob("step-*"))
@@ -113,3 +117,254 @@ def test_every_step(name: str, tmp_path: Path, every_step: None) -> None:
         resumed = hl.train(Net(), data_of(), resume=again, output_dir=None, save_every=None)
         assert_same(final(resumed), wanted)
         assert (resumed.steps, resumed.epochs) == (plain.steps, plain.epochs)
+
+
+# ---- which checkpoint
+
+
+def config_of(tmp_path: Path, **options: Any) -> hl.TrainingConfig:
+    fields = {"max_epochs": 4, "output_dir": tmp_path / "runs", "enable_checkpointing": True}
+    return quiet(**(fields | options))
+
+
+class StopAt:
+    """Ends a run after an epoch."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def on_epoch_end(self, run: Any) -> None:
+        if run.epoch == self.epoch:
+            run.stop()
+
+
+def stopped(tmp_path: Path, **options: Any) -> hl.TrainResult:
+    """A run of 4 epochs that was stopped after 2."""
+    return hl.train(mlp_net(), data_of(), config_of(tmp_path, **options), callbacks=[StopAt(2)])
+
+
+def mlp_net() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 3))
+
+
+def test_all_ways_to_name_a_run(tmp_path: Path) -> None:
+    first = stopped(tmp_path)
+    wanted = final(hl.train(mlp_net(), data_of(), config_of(tmp_path, output_dir=None)))
+    run = Path(first.last_path).parents[1]
+    for number, resume in enumerate(
+        [first, first.last_path, Path(first.last_path), run, run.parent, run / "checkpoints"]
+    ):
+        other = tmp_path / str(number)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", hl.CheckpointWarning)  # of the callback
+            result = hl.train(mlp_net(), data_of(), resume=resume, output_dir=other)
+        assert_same(final(result), wanted)
+        assert result.last_path.startswith(str(other))
+    again = first.resume(output_dir=None)
+    assert_same(final(again), wanted)
+    there = hl.train(mlp_net(), data_of(), config_of(tmp_path), resume=True)
+    assert_same(final(there), wanted)
+    assert Path(there.last_path).parents[1] == run  # goes on where it was
+    assert len(list((run / "checkpoints").glob("step-*"))) == 2
+    done = hl.train(mlp_net(), data_of(), config_of(tmp_path), resume="auto")
+    assert (done.stop_reason, done.steps) == ("completed", there.steps)
+    assert_same(final(done), wanted)
+
+
+def test_auto_begins_where_there_is_none(tmp_path: Path) -> None:
+    result = hl.train(mlp_net(), data_of(), config_of(tmp_path), resume="auto")
+    assert (result.epochs, Path(result.last_path).parents[1].name) == (4, "1")
+    with pytest.raises(hl.CheckpointError, match=r"no checkpoint in .*nowhere"):
+        hl.train(mlp_net(), data_of(), config_of(tmp_path, output_dir="nowhere"), resume=True)
+    for wrong, error in ((5, hl.ConfigError), (tmp_path / "none", hl.CheckpointError)):
+        with pytest.raises(error, match="resume: "):
+            hl.train(mlp_net(), data_of(), resume=wrong)
+
+
+def test_a_model_without_its_run(tmp_path: Path) -> None:
+    result = stopped(tmp_path)
+    for path in (result.best_path, tmp_path / "saved.safetensors"):
+        result.save(tmp_path / "saved.safetensors")
+        with pytest.raises(hl.CheckpointError, match="holds a model without the run"):
+            hl.train(mlp_net(), data_of(), resume=path)
+
+
+def test_more_epochs(tmp_path: Path) -> None:
+    first = hl.train(mlp_net(), data_of(), config_of(tmp_path, max_epochs=2))
+    longer = hl.train(mlp_net(), data_of(), resume=first, max_epochs=4)
+    assert longer.epochs == 4
+    assert longer.history["loss"][:2] == first.history["loss"]
+    constant = final(hl.train(mlp_net(), data_of(), config_of(tmp_path, output_dir=None)))
+    assert_same(final(longer), constant)  # of a constant rate
+
+
+# ---- what differs
+
+
+def test_other_settings(tmp_path: Path) -> None:
+    first = stopped(tmp_path)
+    with pytest.raises(hl.ConfigError, match=r"other settings, got lr 0.5 \(then 0.001\)"):
+        hl.train(mlp_net(), data_of(), resume=first, lr=0.5)
+    with pytest.raises(hl.ConfigError, match=r"seed 7.*then 42"):
+        hl.train(mlp_net(), data_of(), config_of(tmp_path, seed=7), resume=True)
+    result = hl.train(mlp_net(), data_of(), resume=first, lr=0.5, resume_strict=False)
+    assert result.history["lr"][-1] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"batch_size": 10}, r"batch_size 10 \(then 8\)"),
+        ({"seed": 3}, r"seed of the data 3 \(then 42\)"),
+        ({"val": 0.3}, r"train rows 70 \(then 80\)"),
+        ({"shuffle": False, "split": "random"}, r"shuffle False \(then True\)"),
+        ({"drop_last": True}, r"drop_last True \(then False\)"),
+        ({"sample_weight": np.ones(N)}, "train weight: none then"),
+    ],
+    ids=["batch_size", "seed", "val", "shuffle", "drop_last", "weight"],
+)
+def test_other_data(options: dict[str, Any], words: str, tmp_path: Path) -> None:
+    first = stopped(tmp_path)
+    options = {"val": 0.2, "batch_size": 8} | options
+    data = hl.DataModule.from_arrays(*images(), **options)
+    before = mlp_net()
+    with pytest.raises(hl.ConfigError, match=f"with other data, got .*{words}"):
+        hl.train(before, data, resume=first)
+    assert hl.train(before, data, resume=first, resume_strict=False).epochs == 4
+
+
+def test_other_values(tmp_path: Path) -> None:
+    first = stopped(tmp_path)
+    X, y = images()
+    other = hl.DataModule.from_arrays(X + 1, y, val=0.2, batch_size=8)
+    with pytest.raises(hl.ConfigError, match="train x: other values"):
+        hl.train(mlp_net(), other, resume=first)
+    with pytest.raises(hl.CheckpointError, match="of another model"):
+        hl.train(nn.Sequential(nn.Flatten(), nn.Linear(64, 3)), data_of(), resume=first)
+    wider = nn.Sequential(nn.Flatten(), nn.Linear(64, 9), nn.ReLU(), nn.Linear(9, 3))
+    with pytest.raises(
+        hl.CheckpointError, match=r"1.weight must have shape \(9, 64\), got \(8, 64"
+    ):
+        hl.train(wider, data_of(), resume=first)
+
+
+def test_functions_are_given_again(tmp_path: Path) -> None:
+    def loss(output: Any, target: Any) -> Any:
+        return nn.functional.cross_entropy(output, target)
+
+    first = stopped(tmp_path, loss=nn.CrossEntropyLoss())
+    with pytest.raises(hl.ConfigError, match="loss of the run cannot be read"):
+        hl.train(mlp_net(), data_of(), resume=first.last_path)
+    result = hl.train(mlp_net(), data_of(), resume=first, loss=nn.CrossEntropyLoss())
+    assert result.epochs == 4
+
+
+# ---- damage
+
+
+def test_a_damaged_file_is_named_and_the_one_before_is_taken(tmp_path: Path) -> None:
+    first = stopped(tmp_path, save_every=1, save_top_k=0)
+    last, before = sorted((tmp_path / "runs/1/checkpoints").glob("step-*"), reverse=True)
+    wanted = final(hl.train(mlp_net(), data_of(), config_of(tmp_path, output_dir=None)))
+    data = bytearray(last.read_bytes())
+    data[-5] ^= 1
+    last.write_bytes(data)
+    with pytest.raises(hl.CheckpointError, match=f"{last.name} is damaged: the bytes of"):
+        hl.train(mlp_net(), data_of(), resume=last)
+    with pytest.warns(
+        hl.CheckpointWarning, match=f"{last.name} is damaged.*goes on from .*{before.name}"
+    ):
+        result = hl.train(mlp_net(), data_of(), config_of(tmp_path), resume=True)
+    assert_same(final(result), wanted)
+    assert first.last_path == str(last)
+
+
+def test_all_are_damaged(tmp_path: Path) -> None:
+    stopped(tmp_path, save_every=1, save_top_k=0)
+    for path in (tmp_path / "runs/1/checkpoints").glob("step-*"):
+        path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(hl.CheckpointError, match=r"no checkpoint in .* is whole"):
+        hl.train(mlp_net(), data_of(), config_of(tmp_path), resume=True)
+
+
+# ---- what is kept
+
+
+def test_best_models(tmp_path: Path) -> None:
+    result = hl.train(
+        Net(), data_of(), config_of(tmp_path, save_top_k=2, restore_best=True, max_epochs=6)
+    )
+    best = sorted((tmp_path / "runs/1/checkpoints").glob("best-*"))
+    order = np.argsort(result.history["val_loss"])[:2] + 1
+    assert {int(path.name.split("-")[1].removeprefix("epoch")) for path in best} == set(order)
+    assert f"best-epoch{result.best_epoch}-val_loss" in result.best_path
+    loaded = hl.load(result.best_path)
+    assert hl.evaluate(loaded, data_of(), split="val")["loss"] == pytest.approx(result.best_score)
+    for name, value in loaded.state_dict().items():
+        np.testing.assert_array_equal(value, result.model.state_dict()[name])
+
+
+def test_a_checkpoint_is_a_model(tmp_path: Path) -> None:
+    """With the average of the weights, which validation uses, under the model's names."""
+    result = hl.train(Net(), data_of(), config_of(tmp_path, ema=0.5, max_epochs=3))
+    loaded = hl.load(result.last_path)
+    assert set(loaded.state_dict()) == set(result.model.state_dict())
+    for name, value in result.model.state_dict().items():
+        np.testing.assert_array_equal(value, loaded.state_dict()[name])
+    Net().load_state_dict(hl.read_weights(result.last_path))
+
+
+def test_without_checkpoints(tmp_path: Path) -> None:
+    config = config_of(tmp_path, enable_checkpointing=False, logger="csv")
+    result = hl.train(mlp_net(), data_of(), config)
+    assert (result.last_path, result.best_path) == (None, None)
+    assert not (tmp_path / "runs/1/checkpoints").exists()
+    assert result.resume(max_epochs=5, save_last=True).epochs == 5
+
+
+def test_max_disk(tmp_path: Path) -> None:
+    one = stopped(tmp_path)
+    size = Path(one.last_path).stat().st_size
+    config = config_of(
+        tmp_path, save_every=1, save_top_k=0, max_disk=int(1.5 * size), output_dir=tmp_path / "b"
+    )
+    hl.train(mlp_net(), data_of(), config)
+    files = list((tmp_path / "b/1/checkpoints").iterdir())
+    assert sum(path.stat().st_size for path in files) <= 1.5 * size
+    assert len([path for path in files if path.name.startswith("step")]) == 1
+    with pytest.raises(hl.ConfigError, match="max_disk: a checkpoint of this run takes"):
+        hl.train(mlp_net(), data_of(), config_of(tmp_path, max_disk="1kB"))
+
+
+def test_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    import collections
+
+    usage = collections.namedtuple("usage", "total used free")
+    monkeypatch.setattr(keeper_module.shutil, "disk_usage", lambda path: usage(10, 10, 0))
+    with pytest.raises(hl.CheckpointError, match="output_dir: checkpoints of this run take up to"):
+        hl.train(mlp_net(), data_of(), config_of(tmp_path))
+    result = hl.train(mlp_net(), data_of(), config_of(tmp_path, output_dir=None))
+    assert result.epochs == 4  # did not ask for output
+    assert "where 0 bytes are free" in capsys.readouterr().err
+
+
+def test_what_is_not_finite_is_not_saved(tmp_path: Path) -> None:
+    config = config_of(tmp_path, lr=1e30, optimizer="sgd", save_every="1 steps", max_epochs=9)
+    result = hl.train(mlp_net(), data_of(), config)
+    assert result.stop_reason == "nan"
+    for path in (tmp_path / "runs/1/checkpoints").glob("*"):
+        state = hl.read_weights(path)
+        assert all(np.isfinite(v).all() for k, v in state.items() if not k.startswith("hotloop."))
+
+
+def test_two_at_once(tmp_path: Path) -> None:
+    class Again:
+        def on_epoch_end(self, run: Any) -> None:
+            if run.epoch == 3:
+                with pytest.raises(hl.BusyError, match="another process or call trains in"):
+                    hl.train(mlp_net(), data_of(), resume=True, output_dir=tmp_path / "runs")
+                run.stop()
+
+    stopped(tmp_path)
+    result = hl.train(mlp_net(), data_of(), config_of(tmp_path), resume=True, callbacks=[Again()])
+    assert result.epochs == 3

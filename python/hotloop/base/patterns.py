@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from hotloop.base.suggest import did_you_mean
 from hotloop.errors import ConfigError
 
-__all__ = ["CONSTANT_PREFIX", "matches", "select"]
+__all__ = ["OWN_PREFIX", "matches", "select"]
 
-CONSTANT_PREFIX = "hotloop.constant."
-"""Of the names that a predict graph's constants have in a model's file, beside state_dict's."""
+OWN_PREFIX = "hotloop."
+"""Of the names of what a file has beside a model's state_dict: constants, the state of a run."""
 
 
 def matches(pattern: str, name: str) -> bool:

@@ -187,7 +187,7 @@ def _check_tensors(path: str, what: str, tensors: Mapping[str, Array], text: str
         raise CheckpointError(f"{what}: {path} is damaged: its checksums are of other tensors")
     for name, array in tensors.items():
         flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        if _hex(zlib.crc32(flat)) != sums[name]:
+        if _hex(zlib.crc32(flat.data)) != sums[name]:
             raise CheckpointError(
                 f"{what}: {path} is damaged: the bytes of {name} are not those that were written, "
                 "by their checksum"

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hotloop.base.patterns import CONSTANT_PREFIX
+from hotloop.base.patterns import OWN_PREFIX
 from hotloop.base.suggest import did_you_mean
 from hotloop.errors import ConfigError, ShapeError
 from hotloop.nn.extras import Extras
@@ -100,7 +100,7 @@ def load_state(
         for key in state_dict
         if key not in own
         and key not in extra
-        and not str(key).startswith(CONSTANT_PREFIX)  # of hl.save's files
+        and not str(key).startswith(OWN_PREFIX)  # of files of hotloop
     ]
     values = {key: _value_of(key, state_dict[key]) for key in own if key in state_dict}
     wrong = [

@@ -9,6 +9,8 @@ only then are those removed that have to go: no instant has fewer good files tha
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import re
 import shutil
@@ -162,9 +164,10 @@ class Keeper:
             )
         needed = needed if most is None else min(needed, most + n_bytes)
         self._check_room(needed)
-        if (path := self._folder.open(announce=False)) is not None:
+        if self._folder.is_asked and (path := self._folder.open(announce=False)) is not None:
             self._kept = checkpoints_in(path)
             self._commit = max((one.commit for one in self._kept), default=0)
+            self.last_path = self._kept[0].path if self._kept else None
             self._find_best(path)
 
     def _find_best(self, folder: str) -> None:
@@ -221,13 +224,17 @@ class Keeper:
         return self._config.enable_checkpointing and self._config.save_last
 
     def steps_until_due(self, steps: int) -> int:
-        """Steps that may be run before a save by number of steps."""
-        if self._unit != "steps" or not self.saves_last:
+        """Steps that may be run before a checkpoint is due; 1 where one waits for a step's end."""
+        if not self.saves_last or self._writer.is_busy:
             return sys.maxsize
-        return max(self.handed_at + int(self._every) - steps, 1)
+        if self._unit == "steps":
+            return max(self.handed_at + int(self._every) - steps, 1)
+        since = time.perf_counter() - self._saved_time
+        limit = {"seconds": self._every, "epochs": math.inf}.get(self._unit, _WITHIN_EPOCH)
+        return 1 if since >= max(limit, self._rest * (not self._unit)) else sys.maxsize
 
     def is_due(self, steps: int, *, ended_epoch: int | None = None) -> bool:
-        """Whether a checkpoint is to be written now.
+        """Whether a checkpoint is to be written now; while one is being written none is.
 
         Parameters
         ----------
@@ -236,18 +243,18 @@ class Keeper:
         ended_epoch : int, optional
             The epoch that has just ended; within one None.
         """
-        if not self.saves_last or steps <= self.handed_at or self._folder.open() is None:
+        if not self.saves_last or self._writer.is_busy or steps <= self.handed_at:
             return False
         since = time.perf_counter() - self._saved_time
         if self._unit == "steps":
-            return steps - self.handed_at >= self._every
-        if self._unit == "seconds":
-            return since >= self._every
-        if self._unit == "epochs":
-            return ended_epoch is not None and ended_epoch - self._epoch >= self._every
-        if self._writer.is_busy or since < self._rest:
-            return False
-        return ended_epoch is not None or since >= _WITHIN_EPOCH
+            is_due = steps - self.handed_at >= self._every
+        elif self._unit == "seconds":
+            is_due = since >= self._every
+        elif self._unit == "epochs":
+            is_due = ended_epoch is not None and ended_epoch - self._epoch >= self._every
+        else:
+            is_due = since >= self._rest and (ended_epoch is not None or since >= _WITHIN_EPOCH)
+        return is_due and self._folder.open() is not None
 
     @property
     def _rest(self) -> float:
@@ -261,7 +268,8 @@ class Keeper:
             return False
         if self._config.save_top_k != 1:
             return True
-        return time.perf_counter() - self._best_time >= self._rest
+        is_free = not self._writer.is_busy
+        return is_free and time.perf_counter() - self._best_time >= self._rest
 
     def is_wanted(self, score: float) -> bool:
         """Whether an epoch with such a score is among those whose models are kept."""
@@ -330,8 +338,6 @@ class Keeper:
             return
         path = os.path.join(folder, CHECKPOINTS, f"{name}.safetensors")
         self._best_time = time.perf_counter()
-        if self._config.save_top_k != 1:
-            self._writer.wait()  # each of them counts
         self._writer.submit("best", lambda: self._write_best(tensors, metadata, path, score))
 
     def _write_best(
@@ -353,6 +359,7 @@ class Keeper:
 
     def _sort_best(self) -> None:
         self._best.sort(key=lambda one: self._sign * one[0])
+        self.best_path = self._best[0][1] if self._best else None
 
     def _keep_within(self, latest: str) -> None:
         """Removes what ``max_disk`` has no room for: older checkpoints, then the worst models."""
@@ -370,6 +377,7 @@ class Keeper:
             del sizes[path]
             self._kept = [kept for kept in self._kept if kept.path != path]
             self._best = [one for one in self._best if one[1] != path]
+        self._sort_best()
 
     def poll(self) -> list[str]:
         """The files that were written since the last time; what failed is said."""
@@ -381,15 +389,11 @@ class Keeper:
                     f"hotloop: warning: no checkpoint could be written: {done.error}; training "
                     "goes on, and the next one is tried when it is due"
                 )
-                if done.kind == "last":
-                    self.saved_at = min(self.saved_at, self.handed_at - 1)
                 continue
             written.append(done.path)
             if done.kind == "last":
                 self.last_path = done.path
-                self.saved_at = int(_STEP.fullmatch(os.path.basename(done.path))[1])  # type: ignore[index]
-        if self._best:
-            self.best_path = self._best[0][1]
+                self.saved_at = self.handed_at
         return written
 
     def wait(self) -> list[str]:
@@ -403,7 +407,5 @@ class Keeper:
 
 
 def _remove(path: str) -> None:
-    try:
+    with contextlib.suppress(OSError):  # gone already, or not to be removed: nothing depends on it
         os.unlink(path)
-    except OSError:  # someone else removed it, or the disk is read-only: nothing depends on it
-        pass

@@ -34,6 +34,8 @@ class Resumed(NamedTuple):
     Attributes
     ----------
     snapshot : Snapshot
+    asked : TrainingConfig
+        The configuration as it was given.
     path : str or None
         Its file; None: a result had it in memory.
     folder : str or None
@@ -41,6 +43,7 @@ class Resumed(NamedTuple):
     """
 
     snapshot: Snapshot
+    asked: TrainingConfig
     path: str | None
     folder: str | None
 
@@ -65,11 +68,14 @@ def find(resume: Any, output_dir: str | None) -> Resumed | None:
         return None
     state = getattr(resume, "_state", ...)
     if state is not ...:
-        if state is not None:
-            return Resumed(state, None, None)
-        if resume.last_path is None:
-            raise ConfigError("resume: the result has no state to go on from")
-        return find(resume.last_path, output_dir)
+        if state is None and resume.last_path is None:
+            raise ConfigError("resume: the result has no state to go on from, as it ended by NaN")
+        made = (
+            _read(resume.last_path)
+            if state is None
+            else Resumed(state, resume._asked, None, _folder_of(resume.last_path))
+        )
+        return made._replace(asked=resume._asked)  # with its functions and callbacks
     parent = DIRECTORY if output_dir is None else output_dir
     if resume == "auto" or resume is True:
         folders = _runs_in(parent)
@@ -93,11 +99,19 @@ def find(resume: Any, output_dir: str | None) -> Resumed | None:
         return _latest(folders[0])
     if not os.path.exists(path):
         raise CheckpointError(f"resume: {path} does not exist")
-    return Resumed(Snapshot.read(path), path, _folder_of(path))
+    return _read(path)
 
 
-def _folder_of(path: str) -> str | None:
+def _read(path: str) -> Resumed:
+    snapshot = Snapshot.read(path)
+    asked = TrainingConfig.from_toml(snapshot.run["asked"])
+    return Resumed(snapshot, asked, path, _folder_of(path))
+
+
+def _folder_of(path: str | None) -> str | None:
     """The folder of the run whose checkpoint lies there."""
+    if path is None:
+        return None
     directory = os.path.dirname(os.path.abspath(path))
     return os.path.dirname(directory) if os.path.basename(directory) == CHECKPOINTS else None
 
@@ -122,19 +136,17 @@ def _latest(folder: str) -> Resumed:
     kept = checkpoints_in(folder)
     for one in sorted(kept, key=lambda one: one.commit >= 0):  # damaged ones first, to be named
         try:
-            snapshot = Snapshot.read(one.path)
+            found = _read(one.path)
         except CheckpointError as error:
             faults.append(str(error).removeprefix("resume: "))
             continue
         for fault in faults:
             warn(f"resume: {fault}; training goes on from {one.path}", CheckpointWarning)
-        return Resumed(snapshot, one.path, os.path.abspath(folder))
+        return found
     raise CheckpointError(f"resume: no checkpoint in {folder} is whole: {'; '.join(faults)}")
 
 
-def adopt(
-    resumed: Resumed, config: TrainingConfig | None, overrides: Mapping[str, Any]
-) -> TrainingConfig:
+def adopt(resumed: Resumed, config: Any, overrides: Mapping[str, Any]) -> TrainingConfig:
     """The configuration that the run goes on with.
 
     Without one it is the checkpoint's, with overrides on top. What was "auto" there is what was
@@ -146,9 +158,17 @@ def adopt(
         If a setting differs that decides what a step computes, and ``resume_strict`` is True.
     """
     run = resumed.snapshot.run
-    asked = TrainingConfig.from_toml(run["asked"])
+    asked, unwritten = resumed.asked, run["unwritten"]
     if config is None:
-        lost = [name for name in run["unwritten"] if name not in overrides]
+        is_from_file = not asked.unwritable()  # else the objects are there
+        lost = [name for name in unwritten if is_from_file and name not in overrides]
+        if "callbacks" in lost:
+            lost.remove("callbacks")
+            warn(
+                "resume: callbacks are no part of a checkpoint; give callbacks= again where they "
+                "are needed",
+                CheckpointWarning,
+            )
         if lost:
             raise ConfigError(
                 f"resume: {named(lost)} of the run cannot be read from a file (a function or a "
@@ -156,13 +176,15 @@ def adopt(
             )
         made = TrainingConfig.resolve(asked, overrides)
     else:
+        given = TrainingConfig.resolve(config, {"seed": asked.seed, **overrides})
         made = TrainingConfig.resolve(config, overrides)
-        if config.seed is None:
-            made = made.replace(seed=asked.seed)
+        made = given if getattr(config, "seed", 0) is None else made
+    chosen = TrainingConfig.from_toml(run["config"])
+    same = {*_FREE, *unwritten}  # functions cannot be compared
     changed = {
         name: pair
         for name, pair in made.diff(asked).items()
-        if name not in _FREE and name not in run["unwritten"]
+        if name not in same and name in made.diff(chosen)
     }
     if changed and made.resume_strict:
         texts = [f"{name} {show(now)} (then {show(then)})" for name, (now, then) in changed.items()]
@@ -170,7 +192,6 @@ def adopt(
             f"resume: the run cannot go on exactly with other settings, got {'; '.join(texts)}; "
             "write those of then, or resume_strict=False to go on with these"
         )
-    chosen = TrainingConfig.from_toml(run["config"])
     if made.precision == "auto":
         made = made.replace(precision=chosen.precision)
     return made

@@ -8,7 +8,7 @@ them. What only resuming needs stands under names of its own:
     hotloop.state.<name>                values that state_dict leaves out, and a loss's
     hotloop.optimizer.<n>.<name>        moments, in the order of the optimizer's
     hotloop.ema.<name>                  the average of a loss's weights
-    hotloop.best.<name>                 the best weights so far, where they are others
+    hotloop.best.<name>                 the best weights so far
     hotloop.sum.<name>                  sums of losses and metrics of an epoch that has begun
 
 and in the metadata's entry ``run`` as JSON: counters, loss scale, position in the epoch, schedule,
@@ -106,7 +106,7 @@ def _parse(path: str, metadata: Mapping[str, str]) -> dict[str, Any]:
         raise CheckpointError(
             f"resume: {path} has version {version!r} of checkpoints, this hotloop reads {_VERSION}"
         )
-    return run
+    return dict(run)
 
 
 def plain(value: Any) -> Any:
@@ -184,7 +184,7 @@ def capture(
     sums : sequence of str
         Stores of an epoch's sums.
     with_best : bool
-        Whether the best weights are others than these.
+        Whether there are best weights.
 
     Returns
     -------
@@ -252,14 +252,13 @@ def restore(
                 values[slot.offset : slot.offset + slot.size] = tensors[found].reshape(-1)
         session.write(store, flat)
         if not prefix and f"best.{store}" in session.stores():
-            has_best = any(name.startswith(_BEST) for name in tensors)
-            session.write(f"best.{store}", best if has_best else flat)
+            session.write(f"best.{store}", best)
     for name, n in sums.items():
-        values = tensors.get(_SUM + name)
-        if values is None or values.size != n:
+        sums_then = tensors.get(_SUM + name)
+        if sums_then is None or sums_then.size != n:
             missing.append(_SUM + name)
-            continue
-        session.write(name, values)
+        else:
+            session.write(name, sums_then)
     lacking = [name for name in missing if not name.startswith("hotloop.")]
     if lacking or (missing and strict):
         raise CheckpointError(

@@ -1,8 +1,4 @@
-"""Writes files beside the training, on one thread.
-
-A job waits in the slot of its kind ("last", "best") until the one before it is on disk; a later job
-of the kind takes its place there, so that saves never queue up behind a slow disk.
-"""
+"""Writes files beside the training, on one thread, one at a time."""
 
 from __future__ import annotations
 
@@ -33,30 +29,35 @@ class Done(NamedTuple):
 
 
 class Writer:
-    """Runs jobs, each of which writes a file and returns its path."""
+    """Runs jobs, each of which writes a file and returns its path.
+
+    There is no queue: whoever has something to write looks whether the thread is free, and else
+    comes again with what is the latest then. So a slow disk holds up nothing, and there is one copy
+    of a run's values at most.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._waiting: dict[str, Callable[[], str | None]] = {}
-        self._running = False
+        self._job: tuple[str, Callable[[], str]] | None = None
         self._is_closed = False
         self._done: list[Done] = []
         self._thread: threading.Thread | None = None
 
     @property
     def is_busy(self) -> bool:
-        """Whether a job runs or waits."""
-        return self._running or bool(self._waiting)
+        """Whether a job runs."""
+        return self._job is not None
 
-    def submit(self, kind: str, job: Callable[[], str | None]) -> None:
-        """Hands over a job, in the place of one of this kind that has not begun."""
+    def submit(self, kind: str, job: Callable[[], str]) -> None:
+        """Hands over a job, once the one before has ended."""
         with self._changed:
+            self._changed.wait_for(lambda: self._job is None)
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._work, name="hotloop-checkpoints", daemon=True
                 )
                 self._thread.start()
-            self._waiting[kind] = job
+            self._job = kind, job
             self._changed.notify_all()
 
     def take_done(self) -> list[Done]:
@@ -65,13 +66,13 @@ class Writer:
             done, self._done = self._done, []
         return done
 
-    def wait(self, seconds: float | None = None) -> bool:
-        """Waits until nothing runs or waits; whether that came in time."""
+    def wait(self) -> None:
+        """Waits until no job runs."""
         with self._changed:
-            return self._changed.wait_for(lambda: not self.is_busy, seconds)
+            self._changed.wait_for(lambda: self._job is None)
 
     def close(self) -> None:
-        """Ends the thread after what it has to do."""
+        """Ends the thread after the job that runs."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -81,20 +82,18 @@ class Writer:
     def _work(self) -> None:
         while True:
             with self._changed:
-                self._running = False
-                self._changed.notify_all()
-                self._changed.wait_for(lambda: self._waiting or self._is_closed)
-                if not self._waiting:
+                self._changed.wait_for(lambda: self._job is not None or self._is_closed)
+                if self._job is None:
                     return
-                kind = next(iter(self._waiting))
-                job = self._waiting.pop(kind)
-                self._running = True
+                kind, job = self._job
             try:
                 done = Done(kind, job(), "")
             except (HotloopError, OSError, MemoryError) as error:
                 done = Done(kind, None, str(error) or type(error).__name__)
             except Exception as error:  # of a defect: said, as the thread has nobody to raise to
                 done = Done(kind, None, f"{type(error).__name__}: {error}")
-            del job  # its arrays
+            del job  # with the values that it wrote
             with self._changed:
+                self._job = None
                 self._done.append(done)
+                self._changed.notify_all()

@@ -642,7 +642,12 @@ class TrainingConfig:
         return text
 
     def unwritable(self) -> list[str]:
-        """The fields whose values are objects of Python that TOML cannot hold."""
+        """The fields whose values are objects of Python that TOML cannot hold.
+
+        Returns
+        -------
+        list of str
+        """
         from hotloop.training.config.toml import UnwritableError, dumps
 
         found = []

@@ -339,8 +339,8 @@ def save_every(field: str, value: object) -> int | str | None:
     if isinstance(value, int) and not isinstance(value, bool):
         epochs: int = whole(1, fix=f"write {field}=None for never")(field, value)
         return epochs
-    counted = re.fullmatch(r"\s*(\d+)\s*(step|epoch)s?\s*", value) if isinstance(value, str) else None
-    if counted:
+    text = value if isinstance(value, str) else ""
+    if counted := re.fullmatch(r"\s*(\d+)\s*(step|epoch)s?\s*", text):
         count: int = whole(1, fix=_EVERY_FIX)(field, int(counted[1]))
         return count if counted[2] == "epoch" else f"{count} steps"
     if isinstance(value, float):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from hotloop.base.messages import counted
 from hotloop.base.suggest import did_you_mean, function_for
@@ -106,6 +106,8 @@ class TrainResult:
         self.peak_bytes: int = facts["peak_bytes"]
         self.predicted_peak_bytes: int = facts["predicted_peak_bytes"]
         self._state = state
+        self._asked: Any = None  # the configuration as it was given
+        self._again: Any = None  # train with the model and the data
 
     def __repr__(self) -> str:
         best = ""
@@ -127,6 +129,35 @@ class TrainResult:
         """Names by class id, of several targets a dict; None where classes had no names."""
         fitted = fitted_of(self.model)
         return copy.copy(fitted.classes) if fitted is not None else None
+
+    def resume(self, **overrides: Any) -> TrainResult:
+        """Goes on with the run, on its data, from where it ended.
+
+        Parameters
+        ----------
+        **overrides
+            Fields of the configuration, such as a larger ``max_epochs``, by which a schedule has
+            its rates; as for ``train(..., resume=result)``.
+
+        Returns
+        -------
+        TrainResult
+            Of the whole run.
+
+        Raises
+        ------
+        ConfigError, CheckpointError
+            As ``train(..., resume=result)`` does.
+
+        Examples
+        --------
+        >>> X, y = hl.load_digits()
+        >>> config = hl.TrainingConfig(max_epochs=3, enable_progress_bar=False)
+        >>> result = hl.train(nn.Linear(64, 10), (X, y), config)
+        >>> result.resume(max_epochs=5).epochs
+        5
+        """
+        return cast("TrainResult", self._again(resume=self, **overrides))
 
     def to_pandas(self) -> pd.DataFrame:
         """The history as a DataFrame, one row per epoch.

@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from hotloop import _core
 from hotloop.base.messages import named
-from hotloop.base.patterns import CONSTANT_PREFIX
+from hotloop.base.patterns import OWN_PREFIX
 from hotloop.base.rules import path as check_path
 from hotloop.base.structure import unflatten
 from hotloop.base.suggest import did_you_mean, function_for
@@ -144,7 +144,7 @@ class _Constants:
         self._names: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._free = (
             name
-            for name in (f"{CONSTANT_PREFIX}{i}" for i in itertools.count())
+            for name in (f"{OWN_PREFIX}constant.{i}" for i in itertools.count())
             if name not in taken
         )
 
@@ -293,8 +293,8 @@ class LoadedModel(PredictOnly):
         self._recorded = described["graphs"]
         leaves = [leaf for graph in self._recorded for leaf in graph["leaves"]]
         self._constants = {leaf["tensor"] for leaf in leaves if "tensor" in leaf}
-        for named in (scales, of_inputs):
-            self._constants.update(key for keys in named.values() for key in keys)
+        for fitted_by in (scales, of_inputs):
+            self._constants.update(key for keys in fitted_by.values() for key in keys)
         self._placement = "cpu"
         self._place(open_placement(self._placement))
 
@@ -371,7 +371,11 @@ class LoadedModel(PredictOnly):
 
     def _state(self) -> dict[str, Array]:
         """Parameters and buffers."""
-        return {k: array for k, array in self._tensors.items() if k not in self._constants}
+        return {
+            name: array
+            for name, array in self._tensors.items()
+            if name not in self._constants and not name.startswith(OWN_PREFIX)
+        }
 
     def recorded(self, rows: int) -> Recorded:
         """The graph of the smallest batch that holds the rows, else of the largest."""

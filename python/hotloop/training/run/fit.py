@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
 from typing import Any
@@ -116,11 +117,10 @@ def train(
     if resumed is None:
         config = TrainingConfig.resolve(training_config, overrides)
     else:
-        given = None if training_config is None else TrainingConfig.resolve(training_config)
-        config = adopt(resumed, given, overrides)
+        config = adopt(resumed, training_config, overrides)
     if callbacks:
-        given = items("callbacks", callbacks, "a list of callbacks")
-        config = config.replace(callbacks=(*config.callbacks, *given))
+        added = items("callbacks", callbacks, "a list of callbacks")
+        config = config.replace(callbacks=(*config.callbacks, *added))
     check_callbacks(config.callbacks)
     config.check_supported()
     data = as_datamodule(datamodule)
@@ -157,6 +157,8 @@ def train(
             f"{first}",
             DataWarning,
         )
+    result._asked = config
+    result._again = functools.partial(train, model, data)
     return _finish(result, config, by_signal=interrupts.count > 0)
 
 

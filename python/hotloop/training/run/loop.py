@@ -100,7 +100,6 @@ class Run:
         self._order: list[tuple[int, int]] = []  # of the epoch's batches, as the runner has it
         self._at = Position()
         self._samples_before = 0  # of earlier calls
-        self._best_at = -1  # steps attempted when the best weights were noted
         self._end: Snapshot | None = None  # of an epoch that the run ended within
         self._resumed = resumed
 
@@ -257,7 +256,6 @@ class Run:
             self._set_factor()
         if verdict.is_best:
             self._weights.keep_best()
-            self._best_at = self._at.attempted
         if self._monitor.name in row and math.isfinite(row[self._monitor.name]):
             self._records.heed_best(row[self._monitor.name])
         if verdict.is_last:
@@ -393,30 +391,26 @@ class Run:
         return self._at.batches > 0
 
     @property
-    def has_other_best(self) -> bool:
-        """Whether best weights are kept that are not those of now."""
-        is_kept = self.config.restore_best and self._monitor.best is not None
-        return is_kept and (bool(self.config.ema) or self._best_at != self._at.attempted)
+    def has_best(self) -> bool:
+        """Whether the weights of the best epoch are kept."""
+        return self.config.restore_best and self._monitor.best is not None
 
     def state_dict(self) -> dict[str, Any]:
         """Where the run is, as plain values."""
         return {
             "epoch": self.epoch,
-            "position": self._at.to_dict()
-            | {"seconds": time.perf_counter() - self._trains_since},
-            "best_at": self._best_at,
+            "position": self._at.to_dict() | {"seconds": time.perf_counter() - self._trains_since},
             "monitor": self._monitor.state_dict(),
             "pace": self._pace.state_dict(),
-            "history": dict(self.history),
+            "history": {name: list(column) for name, column in self.history.items()},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on from a state whose arrays the session has."""
         self.epoch = state["epoch"]
-        self.history.update(state["history"])
+        self.history.update({name: list(column) for name, column in state["history"].items()})
         self._at = Position.from_dict(state["position"])
         self._samples_before = self._at.samples
-        self._best_at = state["best_at"]
         self._monitor.load_state_dict(state["monitor"])
         self._pace.load_state_dict(state["pace"])
         session, applied = self.runtime.session, state["control"]["applied"]
@@ -471,6 +465,7 @@ class Run:
         end = self._end
         if end is None and self._stop_reason != "nan":
             end = self._records.take(for_file=False)
+        self._end = None
         self._records.finish(end)
         self._weights.finish(has_best=monitor.best is not None)
         fitted, peak_bytes = self._steps.metadata(self.config), planner.peak_bytes()

@@ -21,6 +21,7 @@ from hotloop.data.module import DataModule
 from hotloop.data.split import Split
 from hotloop.errors import BusyError, ConfigError, ModelWarning, OutOfMemoryError
 from hotloop.nn.module import Module
+from hotloop.training.checkpoints.snapshot import snapshot_bytes
 from hotloop.training.config import TrainingConfig
 from hotloop.training.config.schedule import count_steps, rates
 from hotloop.training.plans.accelerator import check_gpu_options, choose_device
@@ -103,6 +104,7 @@ class Planner:
         self.config = config
         self.validation_split = "val" if config.overfit_batches is None else "train"
         self.predicted_bytes = 0
+        self._peak_with_copy = 0
         self._parts = 1  # of a batch: more where memory ran out
         self.micro_rows = 0
         self._begin()
@@ -236,9 +238,18 @@ class Planner:
             ) from error
 
     def peak_bytes(self) -> int:
-        """Allocated bytes of the device's memory where it has its own, else of the core's."""
+        """Allocated bytes of the device's memory where it has its own, else of the core's with the
+        copy of what is saved.
+        """
         memory = self.device.memory()
-        return (memory or _core.alloc_stats())["peak_bytes"]
+        if memory is not None:
+            return memory["peak_bytes"]
+        return max(_core.alloc_stats()["peak_bytes"], self._peak_with_copy)
+
+    def note_copy(self, n_bytes: int) -> None:
+        """Counts a copy of what is saved, which NumPy allocates beside the core's memory."""
+        with_copy = _core.alloc_stats()["current_bytes"] + n_bytes
+        self._peak_with_copy = max(self._peak_with_copy, with_copy)
 
     def _fits(self, watch: Watch) -> bool:
         """Plans everything; False where memory ran out and smaller micro-batches may do."""
@@ -415,7 +426,11 @@ class Planner:
         watch.begin("planning")
         self._autotune(watch)
         self.weights.reserve_best()
-        self.predicted_bytes = self.peak_bytes()  # running allocates nothing
+        self.predicted_bytes = self.peak_bytes()
+        if not runtime.has_own_memory:  # running allocates nothing; saving, a copy of what is saved
+            copy = snapshot_bytes(runtime, with_best=config.restore_best)
+            later = _core.alloc_stats()["current_bytes"] + copy
+            self.predicted_bytes = max(self.predicted_bytes, later)
         self._resolve()
         watch.begin("planning")
 

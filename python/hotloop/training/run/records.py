@@ -1,4 +1,4 @@
-"""What a run leaves on disk: its folder, the log, checkpoints and best models; and going on from one.
+"""What a run leaves on disk: its folder, the log, checkpoints, best models; and going on from one.
 
 The loop says when a step, an epoch, a run has ended; when something is written, and what of it is
 kept, is for the keeper to say (training/checkpoints/keeper.py).
@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import re
 import uuid
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from hotloop._version import __version__
-from hotloop.base.messages import warn
+from hotloop.base.messages import counted, warn
 from hotloop.data.fingerprint import fingerprint, row_numbers
 from hotloop.errors import CheckpointError, CheckpointWarning
 from hotloop.nn.state import state_items
@@ -70,7 +71,8 @@ class Records:
         progress: Progress,
         resumed: Resumed | None,
     ) -> None:
-        self._run, self._planner, self._progress = run, planner, progress
+        self._run: Run = weakref.proxy(run)  # which holds this
+        self._planner, self._progress = planner, progress
         self._resumed = resumed
         config = planner.config
         continued = resumed.folder if resumed is not None else None
@@ -145,8 +147,8 @@ class Records:
         missing = restore(self._planner.runtime, snapshot, sums, strict=strict)
         if missing:
             warn(
-                f"resume: the checkpoint lacks {len(missing)} values, {missing[0]} the first, which "
-                "begin with zeros",
+                f"resume: the checkpoint lacks {counted(len(missing), 'value')}, {missing[0]} the "
+                "first; they begin with zeros",
                 CheckpointWarning,
             )
         self._run.load_state_dict(snapshot.run)
@@ -172,8 +174,8 @@ class Records:
             if name in now and name in then and np.array_equal(now[name], then[name]):
                 continue
             raise CheckpointError(
-                f"resume: {name.removeprefix(_ROWS)} has other rows than when the run began; divide "
-                "the data as then, or write resume_strict=False"
+                f"resume: {name.removeprefix(_ROWS)} has other rows than when the run began; "
+                "divide the data as then, or write resume_strict=False"
             )
 
     # ---- what is saved
@@ -186,10 +188,12 @@ class Records:
         for_file : bool
             Whether the model's predict graph goes along.
         """
+        self.keeper.wait()  # for there is memory for one copy
         run, planner = self._run, self._planner
         sums = list(self._sums().stores) if run.is_within_epoch else []
-        with_best = run.has_other_best
+        with_best = run.has_best
         tensors, control = capture(planner.runtime, self._known, sums, with_best=with_best)
+        planner.note_copy(snapshot_bytes(planner.runtime, with_best=with_best))
         tensors.update(self._row_numbers())
         model: dict[str, str] = {}
         if for_file:
@@ -268,11 +272,13 @@ class Records:
     def finish_best(self) -> None:
         """Saves the best model, where it is not on disk and the model has its weights."""
         monitor = self._planner.monitor
-        if not self._planner.config.restore_best or monitor.best is None:
+        epoch, best = monitor.best_epoch, monitor.best
+        if not self._planner.config.restore_best or best is None or epoch is None:
             return
-        if monitor.best_epoch != self._best_epoch and self.keeper.is_wanted(monitor.best):
-            if self.folder.open() is not None:
-                self._hand_best(monitor.best, int(monitor.best_epoch or 0))
+        if epoch == self._best_epoch or not self.keeper.is_wanted(best):
+            return
+        if self.folder.open() is not None:
+            self._hand_best(best, epoch)
 
     def close(self) -> None:
         """Waits until everything is on disk."""

@@ -102,6 +102,11 @@ _OF_THE_LOOP: dict[str, tuple[tuple[Any, ...], str]] = {
     "on_interrupt": (("auto", "raise"), "catch KeyboardInterrupt in your loop"),
     "callbacks": (((),), "call them in your loop"),
     "output_dir": ((None,), "write what step() and evaluate() return in your loop"),
+    "save_every": ((None,), "write what state_dict() gives in your loop"),
+    "save_top_k": ((1,), "write what state_dict() gives in your loop"),
+    "save_last": ((True,), "write what state_dict() gives in your loop"),
+    "max_disk": ((None,), "write what state_dict() gives in your loop"),
+    "resume_strict": ((True,), "load_state_dict() what state_dict() gave in your loop"),
     "logger": (("auto", None), "write what step() and evaluate() return in your loop"),
     "enable_progress_bar": (("auto", False), "show what step() returns in your loop"),
 }
