@@ -80,7 +80,7 @@ def steps_of(path: str) -> int:
 
 
 def kill_one(folder: Path, seed: int) -> int:
-    """Starts the run, kills it at some instant after its first checkpoint; epochs that had ended."""
+    """Starts the run, kills it after its first checkpoint; the epochs that had ended."""
     child = subprocess.Popen([sys.executable, "-c", START, str(folder)], stdout=subprocess.PIPE)
     deadline = time.monotonic() + 60
     while not list(folder.glob("1/checkpoints/step-*")):
