@@ -86,7 +86,13 @@ _PAGES: dict[str, tuple[str, str, dict[str, list[str]]]] = {
                 *("NotFiniteError", "OutOfMemoryError", "TrainingInterrupted", "CheckpointError"),
                 *("BusyError", "DeviceError", "DeviceLostError"),
             ],
-            "Warnings": ["HotloopWarning", "DataWarning", "ModelWarning", "NotFiniteWarning"],
+            "Warnings": [
+                "HotloopWarning",
+                "CheckpointWarning",
+                "DataWarning",
+                "ModelWarning",
+                "NotFiniteWarning",
+            ],
         },
     ),
 }

@@ -259,7 +259,7 @@ BAD_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "weight nan": ({"class_weight": [1, 2, float("nan")]}, r"class_weight\[2\]: .*finite, got nan"),
     "class": ({"class_weight": {"cat": 2.0}}, "class_weight: classes are 0, 1, 2, got 'cat'"),
     "callbacks": ({"callbacks": 3}, "callbacks: must be a list"),
-    "resume": ({"resume": True}, "resume: .*got True"),
+    "resume": ({"resume": 5}, "resume: .*got 5"),
     "precision": ({"precision": "tf32"}, "precision: 'tf32' .*this run is on the CPU"),
 }
 

@@ -37,7 +37,7 @@ MUTANTS = [
     Mutant(
         "an-epoch-keeps-the-runners-first-order",
         "python/hotloop/training/run/loop.py",
-        "runner.seek(self.epoch, 0, self._order)",
+        "runner.seek(self.epoch, at.batches, self._order)",
         "runner.seek(self.epoch)",
         python(_TRAINED + "test_epochs_have_orders_of_their_own"),
     ),

@@ -56,8 +56,8 @@ _LOSS = [
     ),
     Mutant(
         "a-short-run-leaves-a-folder",
-        _TRAINING + "run/csvlog.py",
-        "if not self._is_asked and now < self._began + UNASKED_AFTER:",
+        _TRAINING + "checkpoints/folder.py",
+        "if not self.is_asked and time.perf_counter() < self._began + UNASKED_AFTER:",
         "if False:",
         python(_TESTS + "log_files.py::test_a_short_run_leaves_no_folder"),
     ),
@@ -494,8 +494,8 @@ _RUN = [
     Mutant(
         "epochs-have-one-order",
         _LOOP,
-        "runner.seek(self.epoch, 0, self._order)",
-        "runner.seek(0, 0, self._order)",
+        "runner.seek(self.epoch, at.batches, self._order)",
+        "runner.seek(0, at.batches, self._order)",
         python(_FEATURES + "test_plain_sgd"),
     ),
     Mutant(
@@ -543,8 +543,8 @@ _RUN = [
     Mutant(
         "max-steps-counts-skipped-steps",
         _LOOP,
-        "self._not_applied = self._attempted - applied",
-        "self._not_applied = 0",
+        "self._at.not_applied = self._at.attempted - applied",
+        "self._at.not_applied = 0",
         python(_JUDGED + "test_max_steps_counts_steps_that_were_applied"),
     ),
     Mutant(
@@ -557,8 +557,8 @@ _RUN = [
     Mutant(
         "samples-of-one-micro-batch-in-a-step",
         _LOOP,
-        "self._count_rows(done + batches)",
-        "self._count_rows(done + ran)",
+        "self._count_rows(at.batches + batches)",
+        "self._count_rows(at.batches + steps)",
         python(_JUDGED + "test_samples_and_seconds"),
     ),
     Mutant(
@@ -749,7 +749,7 @@ _STATE = [
     ),
     Mutant(
         "tensors-of-a-file-are-not-aligned",
-        _SAVING,
+        "python/hotloop/interop/safetensors_file.py",
         'b" " * (-len(text) % 8)',
         'b" " * (len(text) % 8)',
         python(_TESTS + "saving.py::test_tensors_are_aligned"),

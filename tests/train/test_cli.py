@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 from hotloop import nn
 from hotloop.tools.cli import main
+from hotloop.tools.inspection import inspect_file
 from needs import take_library
+from train.recipes import classes, mlp, quiet
 
 NET = """\
 from hotloop import nn
@@ -237,3 +239,13 @@ def test_unknown_command_is_status_2(capsys) -> None:
         main(["dmeo"])
     assert error.value.code == 2
     assert "dmeo" in capsys.readouterr().err
+
+
+def test_inspect_of_a_checkpoint(tmp_path: Path) -> None:
+    config = quiet(max_epochs=3, lr=0.25, output_dir=tmp_path, enable_checkpointing=True)
+    result = hl.train(mlp(), classes(), config)
+    text = inspect_file(result.last_path)
+    assert "run: 3 epochs ended; resume goes on from here" in text
+    assert f"optimizer steps: {result.steps}\n" in text
+    assert "lr=0.25" in text
+    assert "checksums" not in text

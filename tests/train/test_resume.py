@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 import warnings
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from hotloop import nn
 from hotloop.training.checkpoints import keeper as keeper_module
 from hotloop.training.checkpoints.snapshot import Snapshot
+from hotloop.training.plans import runtime
 from train.recipes import quiet
 
 N, BATCH, EPOCHS = 100, 10, 5  # 10 steps in an epoch
@@ -368,3 +370,92 @@ def test_two_at_once(tmp_path: Path) -> None:
     stopped(tmp_path)
     result = hl.train(mlp_net(), data_of(), config_of(tmp_path), resume=True, callbacks=[Again()])
     assert result.epochs == 3
+
+
+# ---- what is put back
+
+
+def test_best_weights_of_before(tmp_path: Path) -> None:
+    """The best epoch lies before the checkpoint, and none after it is better."""
+    config = config_of(tmp_path, max_epochs=5, mode="max", restore_best=True)
+    whole = hl.train(mlp_net(), data_of(), config.replace(output_dir=None))
+    assert whole.best_epoch == 1
+    first = hl.train(mlp_net(), data_of(), config, callbacks=[StopAt(3)])
+    assert first.best_epoch == 1
+    again = first.resume()
+    assert_same(final(again), final(whole))
+
+
+def test_patience_goes_on(tmp_path: Path) -> None:
+    config = config_of(tmp_path, max_epochs=20, mode="max", early_stopping=5)
+    whole = hl.train(mlp_net(), data_of(), config.replace(output_dir=None))
+    assert (whole.stop_reason, whole.epochs) == ("early_stopping", 6)
+    first = hl.train(mlp_net(), data_of(), config, callbacks=[StopAt(4)])
+    again = first.resume()
+    assert (again.stop_reason, again.epochs) == ("early_stopping", 6)
+    done = again.resume()
+    assert (done.stop_reason, done.epochs, done.steps) == ("early_stopping", 6, again.steps)
+    assert again.resume(early_stopping=7).epochs == 8
+
+
+def test_rates_beyond_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "_TABLE_STEPS", 8)
+    config = config_of(tmp_path, scheduler="cosine")
+    whole = hl.train(mlp_net(), data_of(), config.replace(output_dir=None))
+    again = hl.train(mlp_net(), data_of(), config, callbacks=[StopAt(2)]).resume()
+    assert_same(final(again), final(whole))
+
+
+def test_a_snapshot_stays_what_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though it is written when training has gone on."""
+    submit = keeper_module.Writer.submit
+    gate = threading.Event()
+
+    def submit_behind_gate(self: Any, kind: str, job: Any) -> None:
+        submit(self, kind, lambda: gate.wait(30) and job())
+
+    class Open:
+        def on_epoch_end(self, run: Any) -> None:
+            if run.epoch == 3:
+                gate.set()
+
+    monkeypatch.setattr(keeper_module.Writer, "submit", submit_behind_gate)
+    config = config_of(tmp_path, save_every="15 steps", save_top_k=0)
+    hl.train(mlp_net(), data_of(), config, callbacks=[Open()])
+    paths = sorted((tmp_path / "runs/1/checkpoints").glob("step-*"))
+    assert [path.name for path in paths] == [f"step-{n:09d}.safetensors" for n in (15, 40)]
+    run = Snapshot.read(str(paths[0])).run
+    assert (run["epoch"], len(run["history"]["loss"]), run["control"]["applied"]) == (1, 1, 15)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", hl.CheckpointWarning)
+        again = hl.train(mlp_net(), data_of(), resume=paths[0], output_dir=tmp_path / "other")
+    assert_same(final(again), final(hl.train(mlp_net(), data_of(), config_of(tmp_path))))
+
+
+def test_weights_that_are_not_finite_are_not_saved(
+    tmp_path: Path, capsys: Any, every_step: None
+) -> None:
+    class Spoil:
+        def on_epoch_end(self, run: Any) -> None:
+            if run.epoch == 2:
+                run.runtime.session.write("param", np.full(3, np.inf))
+
+    config = config_of(tmp_path, on_nan="skip", save_top_k=0, save_every=1)
+    result = hl.train(mlp_net(), data_of(), config, callbacks=[Spoil()])
+    names = [path.name for path in (tmp_path / "runs/1/checkpoints").iterdir()]
+    assert sorted(names) == [f"step-{n:09d}.safetensors" for n in (10, 20)]
+    assert result.last_path.endswith("020.safetensors")
+    said = capsys.readouterr().err
+    assert "no checkpoint could be written: 1.weight is not finite" in said
+
+
+def test_the_latest_is_by_commit(tmp_path: Path, every_step: None) -> None:
+    """A run that went on from an earlier step has lower numbers than what it left behind."""
+    config = config_of(tmp_path, save_every=1, save_top_k=0)
+    hl.train(mlp_net(), data_of(), config)
+    early = min((tmp_path / "runs/1/checkpoints").glob("step-*"))
+    result = hl.train(mlp_net(), data_of(), config, resume=early, callbacks=[StopAt(3)])
+    assert result.epochs == 3
+    names = [Path(one.path).stem for one in keeper_module.checkpoints_in(str(tmp_path / "runs/1"))]
+    assert [int(name.removeprefix("step-")) for name in names] == [30, 20, 40, 10]
+    assert hl.train(mlp_net(), data_of(), config, resume=True).epochs == 4

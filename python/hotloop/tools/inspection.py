@@ -6,9 +6,10 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from hotloop.base.messages import format_bytes
-from hotloop.errors import CheckpointError
+from hotloop.base.messages import counted, format_bytes
+from hotloop.errors import CheckpointError, HotloopError
 from hotloop.interop.weights import read_weights
+from hotloop.training.config import TrainingConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,6 +60,9 @@ def inspect_file(path: str | os.PathLike[str]) -> str:
         raise CheckpointError(f"inspect: {path} cannot be read: {error}") from error
     lines = [f"{path}: {format_bytes(size)}"]
     lines += _describe_model(metadata.pop("hotloop", None))
+    lines += _describe_run(metadata.pop("run", None))
+    for name in ("crc32", "checksums"):
+        metadata.pop(name, None)
     lines += [f"{name}: {_shorten(text)}" for name, text in metadata.items()]
     lines += ["", *_table(tensors)]
     return "\n".join(lines)
@@ -99,6 +103,28 @@ def _describe_model(text: str | None) -> Iterator[str]:
             yield f"predict graph: batch {graph['batch']}, {len(graph['nodes'])} nodes"
     except (ValueError, KeyError, TypeError, AttributeError):
         yield "model: hotloop's description of it is damaged"
+
+
+def _describe_run(text: str | None) -> Iterator[str]:
+    """Where the run of a checkpoint was, and by which settings."""
+    if text is None:
+        return
+    try:
+        run: dict[str, Any] = json.loads(text)
+        control, at = run["control"], run["position"]
+        within = (
+            f", {counted(at['batches'], 'batch', 'batches')} of the next" if at["batches"] else ""
+        )
+        yield f"run: {counted(run['epoch'], 'epoch')} ended{within}; resume goes on from here"
+        skipped = f", {control['skipped']:,} skipped" if control["skipped"] else ""
+        yield f"optimizer steps: {control['applied']:,}{skipped}"
+        monitor = run["monitor"]
+        if monitor["best"] is not None:
+            yield f"best {monitor['name']}: {monitor['best']:.6g} in epoch {monitor['best_epoch']}"
+        yield f"on: {run['device']}, by hotloop {run['hotloop']}"
+        yield f"settings: {TrainingConfig.from_toml(run['asked'])}"
+    except (HotloopError, ValueError, KeyError, TypeError, AttributeError):
+        yield "run: hotloop's description of it is damaged"
 
 
 def _table(tensors: list[tuple[str, str, tuple[int, ...]]]) -> Iterator[str]:

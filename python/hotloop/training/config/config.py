@@ -240,17 +240,21 @@ class TrainingConfig:
     restore_best : bool
         Whether the model ends with its best weights.
     output_dir : str or path, optional
-        Where logs go, from the first epoch on. Without it ``"runs"``, as ``logger`` says.
+        Where runs have their folders, each with log and checkpoints, from the first epoch on.
+        Without it ``"runs"``, as soon as a run has taken a minute.
     save_top_k : int
-        How many of the best checkpoints are kept; 1, since this version writes none.
+        How many models of the best epochs are kept, as files for :func:`hotloop.load`; -1 is all.
     save_last : bool
-        Whether the latest checkpoint is kept; True, since this version writes none.
+        Whether the two latest checkpoints are kept, from which a run goes on (``resume``).
     save_every : int, str or timedelta, optional
-        Epochs or time between further checkpoints; not in this version.
+        Epochs, ``"500 steps"`` or a time such as ``"10m"`` from one checkpoint to the next; while
+        one is being written the next one waits. Without it at the end of an epoch, and within one
+        every five minutes, but not before ten seconds, and a fiftieth of the time at most.
     max_disk : int or str, optional
-        Bytes that checkpoints may take; not in this version.
+        Bytes that the checkpoints of a run may take; older ones go first, then the worst models.
     resume_strict : bool
-        Whether resuming raises where it could not continue exactly; nothing is resumed yet.
+        Whether resuming raises where it could not go on exactly: with other data, or a setting
+        that decides what a step computes.
     check_val_every_n_epoch : int
         Epochs from one validation to the next.
     val_check_interval : float or int, optional
@@ -268,7 +272,7 @@ class TrainingConfig:
         "auto" shows a line per epoch, of more than 50 epochs one in n, and in terminals and
         notebooks a bar. False shows nothing, header and summary included.
     enable_checkpointing : bool
-        Whether checkpoints are written; this version has none, only ``result.save``.
+        Whether checkpoints and best models are written.
     enable_model_summary : bool
         Whether the model's layers are printed at the start.
     callbacks : list
