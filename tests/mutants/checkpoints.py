@@ -53,9 +53,9 @@ MUTANTS = [
         python(_TESTS + "test_best_weights_of_before"),
     ),
     Mutant(
-        "a-resumed-run-has-the-first-rate",
+        "counters-begin-anew",
         _LOOP,
-        "self.runtime.move_tables(applied)",
+        'self.runtime.session.control_set(**state["control"])',
         "pass",
         python(_TESTS + "test_rates_beyond_the_table"),
     ),
@@ -78,7 +78,7 @@ MUTANTS = [
         _KEEPER,
         'self._kept = [Kept(path, snapshot.run["commit"], snapshot.run["time"]), *others]',
         'self._kept = [*others, Kept(path, snapshot.run["commit"], snapshot.run["time"])]',
-        python(_TESTS + "test_all_ways_to_name_a_run"),
+        python(_TESTS + "test_two_are_kept"),
     ),
     Mutant(
         "what-is-not-finite-is-saved",

@@ -21,9 +21,8 @@ N, BATCH, EPOCHS = 100, 10, 5  # 10 steps in an epoch
 
 
 @pytest.fixture
-def every_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All checkpoints of a run stay, and each is written before the next step."""
-    monkeypatch.setattr(keeper_module, "_KEPT", 10_000)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each file is written before the next step."""
     submit = keeper_module.Writer.submit
 
     def submit_and_wait(self: Any, *args: Any) -> None:
@@ -31,6 +30,12 @@ def every_step(monkeypatch: pytest.MonkeyPatch) -> None:
         self.wait()
 
     monkeypatch.setattr(keeper_module.Writer, "submit", submit_and_wait)
+
+
+@pytest.fixture
+def every_step(monkeypatch: pytest.MonkeyPatch, at_once: None) -> None:
+    """All checkpoints of a run stay besides."""
+    monkeypatch.setattr(keeper_module, "_KEPT", 10_000)
 
 
 def images(n: int = N) -> tuple[Any, Any]:
@@ -304,6 +309,13 @@ def test_best_models(tmp_path: Path) -> None:
     assert hl.evaluate(loaded, data_of(), split="val")["loss"] == pytest.approx(result.best_score)
     for name, value in loaded.state_dict().items():
         np.testing.assert_array_equal(value, result.model.state_dict()[name])
+
+
+def test_two_are_kept(tmp_path: Path, at_once: None) -> None:
+    result = hl.train(mlp_net(), data_of(), config_of(tmp_path, save_every="7 steps"))
+    paths = sorted((tmp_path / "runs/1/checkpoints").glob("step-*"))
+    assert [int(path.stem.removeprefix("step-")) for path in paths] == [35, 40]
+    assert result.last_path == str(paths[-1])
 
 
 def test_a_checkpoint_is_a_model(tmp_path: Path) -> None:

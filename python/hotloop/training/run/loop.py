@@ -413,11 +413,9 @@ class Run:
         self._samples_before = self._at.samples
         self._monitor.load_state_dict(state["monitor"])
         self._pace.load_state_dict(state["pace"])
-        session, applied = self.runtime.session, state["control"]["applied"]
-        session.control_set(**state["control"])
+        self.runtime.session.control_set(**state["control"])
         if self._pace.is_by_time:
             self.runtime.hold_rate(self.config.lr)
-        self.runtime.move_tables(applied)
         self._set_factor()
         if self._monitor.is_over:
             self._stop_reason = "early_stopping"

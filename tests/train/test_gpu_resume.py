@@ -1,0 +1,72 @@
+"""A run on a GPU, real or emulated, that is continued: there with the same bits, elsewhere too."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import hotloop as hl
+import numpy as np
+import pytest
+from hotloop import _core, nn
+from hotloop.training.checkpoints.snapshot import Snapshot
+from needs import NO_GPU
+from train.recipes import classes, mlp, quiet, same_bits, weights
+
+pytestmark = pytest.mark.skipif(not os.environ.get("HOTLOOP_TEST_GPU"), reason=NO_GPU)
+
+X, Y = classes(n=85)
+FIELDS: dict[str, Any] = {
+    "optimizer": "adamw",
+    "lr": 0.01,
+    "deterministic": True,
+    "ema": 0.9,
+    "max_epochs": 3,
+    "enable_checkpointing": True,
+}
+
+
+def net() -> nn.Module:
+    return mlp(norm=True, dropout=0.3)
+
+
+def data() -> hl.DataModule:
+    return hl.DataModule.from_arrays(X, Y, val=0.2, batch_size=16)
+
+
+def tensors_of(result: hl.TrainResult) -> dict[str, Any]:
+    state = result._state
+    return (Snapshot.read(result.last_path) if state is None else state).tensors
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{}, {"accumulate_grad_batches": 2}, {"precision": "16-mixed"}, {"device_cache": False}],
+    ids=["plain", "accumulate", "float16", "fed"],
+)
+def test_every_checkpoint(gpu: _core.Device, fields: dict[str, Any], tmp_path: Path) -> None:
+    config = quiet(accelerator="gpu", **(FIELDS | fields))
+    whole = hl.train(net(), data(), config)
+    saved = config.replace(output_dir=tmp_path, save_every="2 steps", save_top_k=0)
+    assert same_bits(weights(hl.train(net(), data(), saved).model), weights(whole.model))
+    paths = sorted((tmp_path / "1/checkpoints").glob("step-*"))
+    assert paths
+    for i, path in enumerate(paths):
+        again = hl.train(net(), data(), resume=path, output_dir=tmp_path / f"again-{i}")
+        assert again.device == gpu.name
+        assert same_bits(tensors_of(again), tensors_of(whole))
+        assert again.history["loss"] == whole.history["loss"]
+
+
+def test_another_device_goes_on(gpu: _core.Device, tmp_path: Path) -> None:
+    sgd = {"optimizer": "sgd", "momentum": 0.9, "lr": 0.05}
+    fields = FIELDS | sgd | {"precision": "32-true", "max_steps": 7}
+    whole = hl.train(net(), data(), quiet(accelerator="cpu", **(fields | {"max_steps": None})))
+    for first, then in (("gpu", "cpu"), ("cpu", "gpu")):
+        config = quiet(accelerator=first, output_dir=tmp_path / first, **fields)
+        hl.train(net(), data(), config)
+        result = hl.train(
+            net(), data(), resume=True, output_dir=tmp_path / first, accelerator=then,
+            max_steps=None,
+        )  # fmt: skip
+        for name, value in weights(whole.model).items():
+            np.testing.assert_allclose(weights(result.model)[name], value, 1e-4, 1e-5, err_msg=name)
