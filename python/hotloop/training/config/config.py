@@ -656,6 +656,8 @@ class TrainingConfig:
 
         found = []
         for name, value in self.to_dict().items():
+            if value is None or isinstance(value, (str, int, float)):
+                continue
             try:
                 dumps({name: value})
             except UnwritableError:
