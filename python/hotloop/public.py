@@ -43,7 +43,7 @@ from hotloop.training.result.saving import load as load
 from hotloop.training.result.saving import save as save
 from hotloop.training.run.fit import train as train
 from hotloop.training.run.stepping import stepper as stepper
-from hotloop.training.scoring.metrics import metric as metric
+from hotloop.training.scoring.functions import metric as metric
 
 bool = _dtypes.bool_
 double = _dtypes.float64

@@ -14,8 +14,8 @@ from hotloop import nn
 from hotloop.data import augment
 from hotloop.data.module import DataModule
 from hotloop.training.config.parts import OPTIMIZERS, SCHEDULERS
+from hotloop.training.scoring.catalogue import METRICS
 from hotloop.training.scoring.losses import LOSSES
-from hotloop.training.scoring.metrics import METRICS
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -19,6 +19,7 @@ from mutants import (
     keeping,
     lengths,
     loops,
+    metrics,
     pictures,
     recurrent,
     sequences,
@@ -54,4 +55,5 @@ MUTANTS = [
     *docs.MUTANTS,
     *frames.MUTANTS,
     *generation.MUTANTS,
+    *metrics.MUTANTS,
 ]

@@ -3,7 +3,7 @@
 from mutants.mutant import Mutant, python
 
 _TRAINING = "python/hotloop/training/"
-_LOSSES, _METRICS = _TRAINING + "scoring/losses.py", _TRAINING + "scoring/metrics.py"
+_LOSSES = _TRAINING + "scoring/losses.py"
 _MATCHING = _TRAINING + "scoring/matching.py"
 _STEPS, _PRECISION = _TRAINING + "plans/steps.py", _TRAINING + "plans/precision.py"
 _RUNTIME, _INFERENCE = _TRAINING + "plans/runtime.py", _TRAINING + "inference.py"
@@ -88,27 +88,6 @@ _LOSS = [
         "if excess.mean() <= 0.0 and",
         "if excess.max() <= 0.0 and",
         python(_WARNINGS + "test_which_targets_are_not_far_from_zero"),
-    ),
-    Mutant(
-        "probabilities-of-both-classes",
-        _METRICS,
-        "return proba[:, 1] if proba.shape[1] == 2 else proba",
-        "return proba[:, 0] if proba.shape[1] == 2 else proba",
-        python(_OWN_METRICS + "test_of_two_classes_probabilities_are_those_of_class_1"),
-    ),
-    Mutant(
-        "functions-by-name-get-labels",
-        _METRICS,
-        "need = self.needs or _NEEDS.get(_name_of(self.function))",
-        "need = self.needs",
-        python(_OWN_METRICS + "test_functions_of_scikit_learn_get_what_they_need"),
-    ),
-    Mutant(
-        "probabilities-cut-at-zero",
-        _METRICS,
-        'return output - 0.5 if link == "identity" else output',
-        "return output",
-        python(_OWN_METRICS + "test_outputs_that_are_probabilities_are_cut_at_a_half"),
     ),
     Mutant(
         "unknown-monitor-is-minimised",
@@ -223,55 +202,6 @@ _LOSS = [
         python(_CUT),
     ),
     Mutant(
-        "metrics-of-one-logit-cut-at-half",
-        _METRICS,
-        "output.reshape(output.shape[0]) > 0.0",
-        "output.reshape(output.shape[0]) > 0.5",
-        python(_CUT),
-    ),
-    Mutant(
-        "functions-see-columns-cut-at-half",
-        _METRICS,
-        '(scores > 0.0).cast("int64")',
-        '(scores > 0.5).cast("int64")',
-        python(_OWN_METRICS + "test_yes_or_no_columns"),
-    ),
-    Mutant(
-        "columns-of-logits-cut-at-half",
-        _METRICS,
-        "((output > 0.0).cast",
-        "((output > 0.5).cast",
-        python(_USING + "test_columns_of_logits_are_cut_at_zero"),
-    ),
-    Mutant(
-        "targets-are-not-centred",
-        _METRICS,
-        "tensor(centre.reshape(output.shape[1:]))",
-        "tensor(0 * centre.reshape(output.shape[1:]))",
-        python(_SCORES + "test_r2_of_targets_that_differ_in_their_last_digit"),
-    ),
-    Mutant(
-        "macro-average-over-actual-classes",
-        _METRICS,
-        "present = (predicted + actual) > 0",
-        "present = actual > 0",
-        python(_SCORES + "test_scores_of_a_table"),
-    ),
-    Mutant(
-        "recall-of-absent-classes-counts",
-        _METRICS,
-        "    present = actual > 0\n    return",
-        "    present = actual >= 0\n    return",
-        python(_SCORES + "test_scores_of_a_table"),
-    ),
-    Mutant(
-        "weights-of-rows-left-out-of-accuracy",
-        _METRICS,
-        "hits = right if weight is None else right * weight",
-        "hits = right",
-        python(_SCORES + "test_classification"),
-    ),
-    Mutant(
         "ignored-positions-count-in-metrics",
         _MATCHING,
         "weight = share if weight is None else weight * share",
@@ -284,13 +214,6 @@ _LOSS = [
         "leaves_out = goal.target is not None and goal.target.has_ignored",
         "leaves_out = False",
         python(_POSITIONS + "test_tokens_are_scored_as_rows"),
-    ),
-    Mutant(
-        "functions-see-ignored-positions",
-        _METRICS,
-        "    if ignored is not None:\n        counts",
-        "    if False:\n        counts",
-        python(_POSITIONS + "test_functions_get_a_row_for_each_position"),
     ),
     Mutant(
         "classes-last-are-taken-for-positions",

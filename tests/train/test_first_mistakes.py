@@ -320,15 +320,17 @@ def gini(y_true, y_pred) -> float:
             r"; add metrics=\['accuracy'\] and monitor 'val_acc",
         ),
         (
-            {"monitor": "val_auc"},
-            r"; add metrics=\[sklearn.metrics.roc_auc_score\] and monitor 'val_roc_auc_score'$",
+            {"monitor": "val_brier"},
+            r"; add metrics=\[sklearn.metrics.brier_score_loss\] and monitor "
+            r"'val_brier_score_loss'$",
         ),
         ({"metrics": ["acc"]}, r"^metrics: must be one of .*; did you mean 'accuracy'\?$"),
         ({"metrics": ["R2_score"]}, r"^metrics: must be one of .*; did you mean 'r2'\?$"),
         (
-            {"metrics": ["auc"]},
-            r"^metrics: .*, got 'auc'; write metrics=\[sklearn.metrics.roc_auc_score\], which is "
-            r"'val_roc_auc_score' in the history$",
+            {"metrics": ["mape"]},
+            r"^metrics: .*, got 'mape'; write "
+            r"metrics=\[sklearn.metrics.mean_absolute_percentage_error\], which is "
+            r"'val_mean_absolute_percentage_error' in the history$",
         ),
         ({"metrics": ["cross_entropy"]}, r"^metrics: .*; leave it out: the loss is in the history"),
         ({"metrics": ["gini"]}, r"^metrics: .*, got 'gini'$"),

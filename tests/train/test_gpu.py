@@ -21,6 +21,7 @@ from hotloop import _core, nn
 from hotloop.tools.demo import demo_parts
 from hotloop.tools.profiling import measure_peaks
 from needs import NO_GPU, emulated
+from train import metric_cases
 from train.recipes import classes, mlp, quiet, same_bits, weights
 
 pytestmark = pytest.mark.skipif(not os.environ.get("HOTLOOP_TEST_GPU"), reason=NO_GPU)
@@ -322,6 +323,16 @@ def test_evaluate_predict_save_and_load(gpu: _core.Device, tmp_path: Path) -> No
     assert hl.evaluate(loaded, data, "val", config=config)["accuracy"] == on_cpu["accuracy"]
     np.testing.assert_array_equal(hl.predict(loaded.to("cpu"), X, 20), here)
     np.testing.assert_array_equal(hl.predict(result.model.cpu(), X, 20), here)
+
+
+@pytest.mark.parametrize("name", ["one logit", "five, weighted", "columns"])
+def test_metrics_are_the_cpus(gpu: _core.Device, name: str) -> None:
+    case = metric_cases.draw()[name]
+    outputs = nn.Identity(), (case.outputs, case.y, *([] if case.weight is None else [case.weight]))
+    named = {"metrics": list(metric_cases.names_of(case))}
+    made = [hl.evaluate(*outputs, accelerator=device, **named) for device in ("gpu", "cpu")]
+    for key, value in made[1].items():
+        np.testing.assert_allclose(made[0][key], value, rtol=1e-6, err_msg=key)
 
 
 @pytest.mark.parametrize("device", ["cuda:7", 7])

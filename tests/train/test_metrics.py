@@ -3,7 +3,7 @@
 import hotloop as hl
 import numpy as np
 import pytest
-from hotloop.training.scoring.metrics import METRICS
+from hotloop.training.scoring.catalogue import METRICS
 from train.recipes import classes, mlp, quiet, regression
 
 CLASSIFICATION = ("accuracy", "balanced_accuracy", "precision", "recall", "f1", "iou")
@@ -88,10 +88,10 @@ OF_TWO = {
 )
 def test_scores_of_a_table(table, scores) -> None:
     """Averages are over the classes that occur, as targets or as predictions."""
-    totals = {"confusion": np.array(table, np.float64).ravel()}
+    totals = {"confusion": np.array(table, np.float64)}
     for name, score in scores.items():
         assert METRICS[name].compute(totals) == pytest.approx(score, rel=1e-15), name
-        assert METRICS[name].compute({"confusion": np.zeros(9)}) == 0
+        assert METRICS[name].compute({"confusion": np.zeros((3, 3))}) == 0
 
 
 @pytest.mark.parametrize("weighted", [False, True])

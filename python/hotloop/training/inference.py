@@ -683,7 +683,7 @@ def apply_op(op: str, array: Array) -> Array:
 
 def evaluate(
     model: Module, data: Any, split: str = "test", *, config: Any = None, **overrides: Any
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """Loss and metrics of a model on a split.
 
     Parameters
@@ -708,7 +708,8 @@ def evaluate(
     Returns
     -------
     dict of str to float
-        ``loss`` and metrics by name.
+        ``loss`` and metrics by name; with "confusion_matrix" among the metrics that matrix too,
+        (C, C), rows true and columns predicted.
 
     Raises
     ------
@@ -783,7 +784,7 @@ def _score(
     transforms: list[Any] | None,
     checked: DataModule,
     checked_split: str,
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """Loss and metrics; ``checked`` is the user's data, by whose rows a wrong label is named."""
     with exclusive(model, "evaluate"), losing_device():
         device, _ = choose_device(config.accelerator, config.precision, config.devices)
@@ -800,10 +801,11 @@ def _score(
                 check_lookups(runtime, *traced)
             steps.check_labels(checked, checked_split)
             outputs = run_plans(plans, collect=steps.n_collected)
-            values = steps.values(sums.read(runtime.session))
+            totals = sums.read(runtime.session)
         finally:
             runtime.close()
-    return values | steps.function_values(split, outputs)
+    values = steps.values(totals) | steps.collected_values(split, outputs)
+    return values | steps.matrices(totals, asked=True)
 
 
 def _config_of(model: Any, known: Fitted | None, *, has_metrics: bool) -> TrainingConfig:
@@ -838,7 +840,7 @@ def _config_of(model: Any, known: Fitted | None, *, has_metrics: bool) -> Traini
 
 def _evaluate_loaded(
     loaded: Any, data: DataModule, split: str, config: TrainingConfig
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """The outputs as the data of a model that hands them through."""
     part = data.split(split)
     assert part is not None  # evaluate has checked

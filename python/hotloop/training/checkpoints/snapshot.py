@@ -10,6 +10,8 @@ them. What only resuming needs stands under names of its own:
     hotloop.ema.<name>                  the average of a loss's weights
     hotloop.best.<name>                 the best weights so far
     hotloop.sum.<name>                  sums of losses and metrics of an epoch that has begun
+    hotloop.matrix.last.<target>        the confusion matrix of the last validation
+    hotloop.matrix.best.<target>        that of the best epoch
 
 and in the metadata's entry ``run`` as JSON: counters, loss scale, position in the epoch, schedule,
 monitor, history, configuration, and by what the data is known.

@@ -156,11 +156,15 @@ class TrainingConfig:
         dict (of a tuple of targets, a list) has the loss of each. Targets (N,) and outputs (N, 1)
         are matched for all of them.
     metrics : str, callable, or list or dict of them
-        What validation computes besides the loss: "accuracy", "balanced_accuracy", "precision",
-        "recall", "f1", "iou", "mse", "rmse", "mae", "r2", or a function ``(y_true, y_pred)``, which
-        gets predicted labels for classes; :func:`hotloop.metric` says what else it needs. Of
-        several targets a dict has those of each. "auto" is accuracy for class targets; ``[]`` and
-        None are none.
+        What validation computes besides the loss. Of classes: "accuracy", "balanced_accuracy",
+        "top5_accuracy" (of any number), "precision", "recall", "f1", "iou", "auc" ("auc_ovr",
+        "auc_ovo"), "average_precision", "log_loss", "kappa", "quadratic_kappa", "mcc",
+        "confusion_matrix"; of values: "mse", "rmse", "mae", "r2"; of points: "pck" ("pck@0.1").
+        Behind precision, recall, f1, iou, auc and average_precision may stand "_macro", "_micro",
+        "_weighted" or "_per_class", whose values are "f1[cat]", "f1[dog]". Or a function
+        ``(y_true, y_pred)``, which gets predicted labels for classes; :func:`hotloop.metric` says
+        what else it needs. Of several targets a dict has those of each. "auto" is accuracy for
+        class targets; ``[]`` and None are none.
     label_smoothing : float
         For cross-entropy, in [0, 1).
     mixup : float

@@ -379,8 +379,8 @@ def callbacks(field: str, value: object) -> tuple[object, ...]:
 _LARGER_IS_BETTER = frozenset((
     "acc", "accuracy", "auc", "auroc", "roc", "precision", "recall", "sensitivity",
     "specificity", "f1", "f2", "fbeta", "fscore", "ap", "map", "iou", "miou", "jaccard", "dice",
-    "kappa", "mcc", "matthews", "r2", "pck", "psnr", "ssim", "bleu", "rouge", "ndcg", "score",
-    "explained", "correlation", "pearson", "spearman", "top1", "top3", "top5",
+    "kappa", "qwk", "mcc", "matthews", "r2", "pck", "psnr", "ssim", "bleu", "rouge", "ndcg",
+    "score", "auprc", "explained", "correlation", "pearson", "spearman", "top1", "top3", "top5",
 ))
 _SMALLER_IS_BETTER = frozenset((
     "loss", "logloss", "error", "err", "mse", "rmse", "rmsle", "mae", "mape", "nll", "perplexity",

@@ -32,6 +32,7 @@ from hotloop.training.plans.runtime import (
     table_columns,
 )
 from hotloop.training.plans.target_scale import TargetScale
+from hotloop.training.scoring.functions import FunctionMetric
 from hotloop.training.scoring.losses import (
     Loss,
     check_scalar,
@@ -41,7 +42,7 @@ from hotloop.training.scoring.losses import (
     to_logged,
 )
 from hotloop.training.scoring.matching import check_rows, pick_output
-from hotloop.training.scoring.metrics import FunctionMetric, Metric
+from hotloop.training.scoring.metric import Metric
 from hotloop.training.scoring.names import check_names
 from hotloop.training.scoring.saved import scoring_of
 from hotloop.training.scoring.tasks import Task, make_tasks
@@ -108,6 +109,8 @@ class Steps:
     config : TrainingConfig
     transforms : list, optional
         Fitted transforms; without it, the data's own.
+    keeps_matrix : bool
+        Whether evaluation counts the confusion matrix unasked, where that is cheap.
 
     Attributes
     ----------
@@ -136,6 +139,8 @@ class Steps:
         data: DataModule,
         config: TrainingConfig,
         transforms: list[Any] | None = None,
+        *,
+        keeps_matrix: bool = False,
     ) -> None:
         check_methods(runtime.model, config.callbacks)
         self.runtime = runtime
@@ -162,7 +167,9 @@ class Steps:
             is_own_step=self._user_step is not None,
             has_lengths=self._padding is not None,
         )
-        self.tasks = make_tasks(config, data, is_own_step=self._user_step is not None)
+        self.tasks = make_tasks(
+            config, data, is_own_step=self._user_step is not None, keeps_matrix=keeps_matrix
+        )
         for field, given in (
             ("loss", config.loss != "auto"),
             ("class_weight", config.class_weight is not None),
@@ -330,15 +337,12 @@ class Steps:
         batch: dict[str, Any],
         centres: Mapping[str, Any],
     ) -> None:
-        done: set[str] = set()
         for task in self.tasks:
             if not task.metrics:
                 continue
             centre = centres[task.name]
             for key, value in task.sums(output, batch["y"], batch.get("weight"), centre):
-                if key not in done:
-                    sums.add(trace, key, value)
-                    done.add(key)
+                sums.add(trace, key, value)
 
     def _metrics(self) -> Iterator[tuple[Task, Metric | FunctionMetric, str]]:
         """Every metric with its task, and its name in the history."""
@@ -479,7 +483,7 @@ class Steps:
     def eval_graph(
         self, split: Split, rows: int, sums: Sums, whole: Split | None = None
     ) -> _core.Graph:
-        """Losses, metrics and, for Python metrics, outputs of a batch of ``rows`` samples.
+        """Losses, metrics and what is collected for others of a batch of ``rows`` samples.
 
         Parameters
         ----------
@@ -508,7 +512,7 @@ class Steps:
             output = self.target_scale.undo(output)
             self._add_metrics(trace, sums, output, batch, centres)
             for task in self.tasks:
-                for value in task.predicted(output, batch["y"]):
+                for value in task.collected(output, batch["y"], batch.get("weight")):
                     trace.graph.output(value.id_in(trace))
 
         graph, _ = self.runtime.trace(build, training=False)
@@ -533,19 +537,19 @@ class Steps:
 
     @property
     def n_collected(self) -> int:
-        """How many outputs of an evaluation plan the functions among the metrics are made from."""
-        return sum(len(task.needs) for task in self.tasks)
+        """How many outputs of an evaluation plan metrics of the whole split are made from."""
+        return sum(task.n_collected for task in self.tasks)
 
-    def function_values(self, split: str, outputs: list[list[Any]]) -> dict[str, float]:
-        """The functions among the metrics, over a split whose ``outputs`` were collected."""
+    def collected_values(self, split: str, outputs: list[list[Any]]) -> dict[str, float]:
+        """The metrics over a whole split, of which ``outputs`` were collected."""
         values: dict[str, float] = {}
         begin = 0
         for task in self.tasks if outputs else ():
-            end = begin + len(task.needs)
+            end = begin + task.n_collected
             if end > begin:
                 own = [collected[begin:end] for collected in outputs]
                 batches = self.data.batches_in_order(split, self._eval_groups[split])
-                values |= task.function_values(batches, own)
+                values |= task.collected_values(batches, own)
             begin = end
         return values
 
@@ -629,22 +633,36 @@ class Steps:
 
     def directions(self) -> dict[str, str]:
         """Whether a smaller or a larger value is better, "min" or "max", where that is known."""
-        known = {label: metric.mode for _, metric, label in self._metrics()}
+        known = {
+            label: metric.mode
+            for task, metric, _ in self._metrics()
+            for label in task.value_labels(metric)
+        }
         known |= dict.fromkeys(("loss", *self.loss_names), "min")
         return {name: mode for name, mode in known.items() if mode is not None}
 
-    def value_names(self, sums: Sums, *, functions: bool = False) -> list[str]:
-        """The names in ``values(sums.read(...))``; with ``functions``, the functions' as well."""
+    def value_names(self, sums: Sums, *, collected: bool = False) -> list[str]:
+        """The names in ``values(sums.read(...))``; with ``collected``, also of
+        ``collected_values``.
+        """
         losses = dict.fromkeys(_loss_of(key) for key in sums.names if _is_sum(key, "loss"))
         logged = dict.fromkeys(_loss_of(key) for key in sums.names if _is_sum(key, "log"))
         names = ["loss", *(losses if len(losses) > 1 else ()), *logged]
-        for task, metric, label in self._metrics():
-            if isinstance(metric, FunctionMetric):
-                known = functions
-            else:
-                known = any(key.startswith(task.prefix(metric)) for key in sums.names)
-            names += [label] if known else []
+        for task, metric, _ in self._metrics():
+            known = collected
+            if isinstance(metric, Metric) and metric.update is not None:
+                known = task.is_summed(metric, sums.names)
+            names += task.value_labels(metric) if known else []
         return names
+
+    def class_names(self) -> list[str]:
+        """The names of values of single classes, after ``eval_graph``."""
+        return [
+            label
+            for task, metric, _ in self._metrics()
+            if isinstance(metric, Metric) and metric.form == "classes"
+            for label in task.value_labels(metric)
+        ]
 
     def values(self, totals: Mapping[str, Any]) -> dict[str, float]:
         """Losses and metrics from sums: ``loss``, each named loss, what is logged, each metric."""
@@ -653,14 +671,16 @@ class Steps:
         if len(losses) > 1:
             values.update(losses)
         values.update(logged)
-        for task, metric, label in self._metrics():
-            if not isinstance(metric, Metric):
-                continue
-            prefix = task.prefix(metric)
-            own = {k[len(prefix) :]: v for k, v in totals.items() if k.startswith(prefix)}
-            if own:
-                values[label] = metric.compute(own)
+        for task in self.tasks:
+            values.update(task.values(totals))
         return values
+
+    def matrices(self, totals: Mapping[str, Any], *, asked: bool = False) -> dict[str, Any]:
+        """Confusion matrices from sums, by target; ``asked``: by the names that ask for them."""
+        found: dict[str, Any] = {}
+        for task in self.tasks:
+            found |= task.matrices(totals, asked=asked)
+        return found
 
 
 def graphs_of_parts(traced: Iterable[Traced]) -> list[Traced]:

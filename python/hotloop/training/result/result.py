@@ -11,6 +11,7 @@ from hotloop.errors import ConfigError
 from hotloop.training.plans.fitted import fitted_of
 from hotloop.training.result.history import History
 from hotloop.training.result.plotting import draw_history
+from hotloop.training.result.report import describe_result
 from hotloop.training.result.saving import save
 
 if TYPE_CHECKING:
@@ -33,6 +34,13 @@ class TrainResult:
         With its best weights where ``restore_best`` asks for them, else its last.
     history : History
         ``loss``, ``val_loss``, metrics (``val_accuracy``), ``lr``, ``epoch``, by epoch.
+    confusion_matrix : ndarray (C, C), dict of them, or None
+        How often validation had which class (rows) and the model said which (columns), in the order
+        of the model's outputs and of ``classes``: integers, or sums of sample weights. It is that
+        of the model's weights: of the best epoch where those were restored, else of the last
+        validation. Of several targets a dict from those of classes. None without validation, or
+        without a metric of classes; beyond 256 classes and of float targets it is counted where
+        ``metrics`` has "confusion_matrix".
     monitor : str or None
         The value that decided which weights are best, such as "val_loss".
     best_score : float or None
@@ -88,6 +96,7 @@ class TrainResult:
         self.history = history
         self.config = config
         self.device = device
+        self.confusion_matrix: Any = facts["confusion_matrix"]
         self.monitor: str | None = facts["monitor"]
         self.best_score: float | None = facts["best_score"]
         self.best_epoch: int | None = facts["best_epoch"]
@@ -199,6 +208,17 @@ class TrainResult:
             If matplotlib is not installed.
         """
         return draw_history(self.history, path)
+
+    def report(self) -> str:
+        """The result as text, for ``print``.
+
+        Returns
+        -------
+        str
+            How training ended; of each value in the history the first, the best epoch's and the
+            last; of classes precision, recall, f1 and rows, and the confusion matrix.
+        """
+        return describe_result(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the model with all that :func:`hotloop.load` needs, as a safetensors file.

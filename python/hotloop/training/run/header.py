@@ -12,7 +12,7 @@ from hotloop.training.plans.accelerator import name_device
 from hotloop.training.plans.precision import describe
 from hotloop.training.plans.steps import Steps
 from hotloop.training.run.planner import Planner
-from hotloop.training.scoring.metrics import describe_functions
+from hotloop.training.scoring.functions import describe_functions
 
 __all__ = ["describe_run", "header_lines"]
 

@@ -28,6 +28,7 @@ from hotloop.training.plans.runtime import SLICE_SECONDS, Runtime
 from hotloop.training.result.history import History
 from hotloop.training.result.result import TrainResult
 from hotloop.training.run.header import describe_run
+from hotloop.training.run.matrices import Matrices
 from hotloop.training.run.pace import Pace
 from hotloop.training.run.planner import Planner
 from hotloop.training.run.position import Position
@@ -61,6 +62,8 @@ class Run:
     best_path, last_path : str or None
         The model of the best epoch and the latest checkpoint, as far as they are on disk.
     history : History
+    matrices : Matrices
+        Confusion matrices of its validations.
     config : TrainingConfig
     model : Module
         Reading it gives the weights of now, as validation uses them; setting them raises.
@@ -98,6 +101,7 @@ class Run:
         self._timings = dict.fromkeys(("plan", "train", "validate", "other"), 0.0)
         self._timings["plan"] = time.perf_counter() - began
         self._order: list[tuple[int, int]] = []  # of the epoch's batches, as the runner has it
+        self.matrices = Matrices()
         self._at = Position()
         self._samples_before = 0  # of earlier calls
         self._end: Snapshot | None = None  # of an epoch that the run ended within
@@ -119,6 +123,7 @@ class Run:
             config.max_epochs,
             expected=-(-self._planner.counts.total // self._planner.counts.per_epoch),
             is_open=config.max_time is not None or config.early_stopping is not None,
+            hidden=[f"val_{name}" for name in self._steps.class_names()],
         )
         self._records = Records(
             self, self._planner, self._asked, self._began, self._progress, self._resumed
@@ -256,6 +261,7 @@ class Run:
             self._set_factor()
         if verdict.is_best:
             self._weights.keep_best()
+            self.matrices.keep_best(is_validated=any(name.startswith("val_") for name in row))
         if self._monitor.name in row and math.isfinite(row[self._monitor.name]):
             self._records.heed_best(row[self._monitor.name])
         if verdict.is_last:
@@ -443,9 +449,13 @@ class Run:
                     if collect and ran:
                         outputs.append([plan.output(i) for i in range(collect)])
                 plan.abandon()
-        values = self._steps.values(sums.read(session))
-        if collect and not self._interrupts.asked:
-            values.update(self._steps.function_values(self._planner.validation_split, outputs))
+        totals = sums.read(session)
+        values = self._steps.values(totals)
+        if not self._interrupts.asked:
+            self.matrices.note(self._steps.matrices(totals))
+            if collect:
+                split = self._planner.validation_split
+                values.update(self._steps.collected_values(split, outputs))
         self._timings["validate"] += time.perf_counter() - began
         return {f"val_{name}": value for name, value in values.items()}
 
@@ -486,6 +496,7 @@ class Run:
             best_path=keeper.best_path,
             last_path=keeper.last_path,
             log_path=self._records.log.path,
+            confusion_matrix=self.matrices.of_result(has_best=self.has_best),
             monitor=monitor.name if monitor.best is not None else None,
             best_score=monitor.best,
             best_epoch=monitor.best_epoch,
@@ -526,6 +537,7 @@ def result_of_nothing(planner: Planner, seconds: float) -> TrainResult:
         best_path=None,
         last_path=None,
         log_path=None,
+        confusion_matrix=None,
         monitor=None,
         best_score=None,
         best_epoch=None,

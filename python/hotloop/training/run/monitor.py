@@ -13,7 +13,6 @@ from hotloop.base.suggest import closest, did_you_mean
 from hotloop.errors import ConfigError
 from hotloop.training.config import TrainingConfig
 from hotloop.training.config.schedule import PlateauState
-from hotloop.training.scoring.metrics import METRICS
 from hotloop.training.scoring.suggestions import find_metric
 
 __all__ = ["Monitor", "Verdict"]
@@ -156,7 +155,7 @@ def _known_name(field: str, name: str, known: list[str]) -> str:
         return "loss"
     is_validated = any(other.startswith("val_") for other in known)
     bare = name.removeprefix("val_")
-    found = find_metric(bare, METRICS)
+    found = find_metric(bare)
     if f"val_{name}" in known:
         fix = f"; did you mean 'val_{name}'?"
     elif name != bare and not is_validated:

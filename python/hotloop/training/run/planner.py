@@ -397,7 +397,8 @@ class Planner:
             self.model, self.device, seed=config.seed, config=config, trains=True
         )
         self.weights = Weights(self.runtime, config)
-        self.steps = Steps(self.runtime, data, config.replace(accumulate_grad_batches=self._k))
+        own = config.replace(accumulate_grad_batches=self._k)
+        self.steps = Steps(self.runtime, data, own, keeps_matrix=True)
         groups = self._groups("train", training=True)
         self.counts = count_steps(self.steps.config, sum(group.batches for group in groups))
         return groups
@@ -485,7 +486,7 @@ class Planner:
         """Checks that something computes every value that is monitored."""
         known = self.steps.value_names(self.steps.train_sums)
         if self.val_sums.names:
-            names = self.steps.value_names(self.val_sums, functions=True)
+            names = self.steps.value_names(self.val_sums, collected=True)
             known += [f"val_{name}" for name in names]
         self.monitor = Monitor(self.config, known, self.steps.directions())
 

@@ -13,6 +13,7 @@ import functools
 import importlib
 import sys
 import time
+from collections.abc import Collection
 from typing import Any
 
 from hotloop.base.messages import format_count, format_seconds, is_notebook, show, stream
@@ -43,6 +44,8 @@ class Progress:
         Epochs that there will be, where max_steps ends them.
     is_open : bool
         Whether early stopping or max_time may end training long before.
+    hidden : collection of str
+        Values that lines leave out: those of single classes, which the history has.
     """
 
     def __init__(
@@ -52,10 +55,12 @@ class Progress:
         *,
         expected: int | None = None,
         is_open: bool = False,
+        hidden: Collection[str] = (),
     ) -> None:
         self._epochs = epochs
         self._expected = epochs if expected is None else expected
         self._is_open = is_open
+        self._hidden = {*_HIDDEN, *hidden}
         self._quiet = enabled is False
         bar = enabled is True or is_notebook() or sys.stderr.isatty()
         self._use_bar = bar and not self._quiet
@@ -108,7 +113,7 @@ class Progress:
 
     def _line(self, epoch: int, row: dict[str, float], seconds: float, samples: int) -> str:
         values = {**{k: row[k] for k in _SHOWN_FIRST if k in row}, **row}
-        shown = [f"{k} {v:<7.4g}" for k, v in values.items() if k not in _HIDDEN]
+        shown = [f"{k} {v:<7.4g}" for k, v in values.items() if k not in self._hidden]
         shown.append(f"lr {row['lr']:<8.3g}")
         shown.append(f"{format_count(samples / max(seconds, 1e-9)):>6} samples/s")
         shown.append(f"{format_seconds(row['seconds']):>6}")

@@ -152,6 +152,7 @@ class Records:
                 CheckpointWarning,
             )
         self._run.load_state_dict(snapshot.run)
+        self._run.matrices.load(snapshot.tensors)
 
     def _sums(self) -> Sums:
         return self._planner.steps.train_sums
@@ -195,6 +196,7 @@ class Records:
         tensors, control = capture(planner.runtime, self._known, sums, with_best=with_best)
         planner.note_copy(snapshot_bytes(planner.runtime, with_best=with_best))
         tensors.update(self._row_numbers())
+        tensors.update(run.matrices.tensors())
         model: dict[str, str] = {}
         if for_file:
             model, constants = self._describe()

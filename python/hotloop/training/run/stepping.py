@@ -353,7 +353,7 @@ class Stepper:
                 raise DataError(f"step: {name} must have padding behind each sequence alone")
             named[name] = lengths
 
-    def evaluate(self, split: str = "val") -> dict[str, float]:
+    def evaluate(self, split: str = "val") -> dict[str, Any]:
         """Loss and metrics on a split of the data, with the weights as they are.
 
         With ``ema`` they are those of the moving average, as ``train``'s validation.
@@ -366,7 +366,7 @@ class Stepper:
         Returns
         -------
         dict of str to float
-            ``loss`` and metrics by name.
+            ``loss`` and metrics by name, as :func:`hotloop.evaluate` gives them.
 
         Raises
         ------
@@ -389,8 +389,9 @@ class Stepper:
                 outputs = run_plans(plans, collect=self._steps.n_collected)
             for plan in plans:
                 self._runtime.drop(plan.plan)
-            values = self._steps.values(sums.read(self._runtime.session))
-        return values | self._steps.function_values(split, outputs)
+            totals = sums.read(self._runtime.session)
+        values = self._steps.values(totals) | self._steps.collected_values(split, outputs)
+        return values | self._steps.matrices(totals, asked=True)
 
     def sync(self) -> Module:
         """Writes the weights, with ``ema`` their moving average, to the model and returns it.

@@ -6,10 +6,10 @@ built in is a function of scikit-learn, which a run takes as it is.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import NamedTuple
 
 from hotloop.base.suggest import closest, squeeze
+from hotloop.training.scoring import catalogue
 
 __all__ = ["MetricName", "find_metric", "suggest_metric"]
 
@@ -22,49 +22,54 @@ _BUILT_IN = {
     "top1": "accuracy",
     "balancedaccuracyscore": "balanced_accuracy",
     "bacc": "balanced_accuracy",
+    "topk": "top5_accuracy",
+    "topkaccuracy": "top5_accuracy",
+    "topkcategoricalaccuracy": "top5_accuracy",
+    "topkaccuracyscore": "top5_accuracy",
     "precisionscore": "precision",
     "ppv": "precision",
     "recallscore": "recall",
     "sensitivity": "recall",
     "tpr": "recall",
     "f1score": "f1",
-    "f1macro": "f1",
-    "macrof1": "f1",
+    "macrof1": "f1_macro",
+    "microf1": "f1_micro",
+    "weightedf1": "f1_weighted",
     "fscore": "f1",
     "dice": "f1",
-    "jaccard": "iou",
     "jaccardscore": "iou",
-    "meaniou": "iou",
-    "miou": "iou",
+    "jaccardindex": "iou",
+    "meaniou": "iou_macro",
+    "miou": "iou_macro",
+    "aucroc": "auc",
+    "rocaucscore": "auc",
+    "auprc": "average_precision",
+    "prauc": "average_precision",
+    "aucpr": "average_precision",
+    "averageprecisionscore": "average_precision",
+    "logloss": "log_loss",
+    "cohenkappascore": "kappa",
+    "quadraticweightedkappa": "quadratic_kappa",
+    "matthews": "mcc",
+    "confusion": "confusion_matrix",
+    "confmat": "confusion_matrix",
     "meansquarederror": "mse",
     "rootmeansquarederror": "rmse",
     "meanabsoluteerror": "mae",
     "l1": "mae",
     "r2score": "r2",
     "rsquared": "r2",
+    "percentageofcorrectkeypoints": "pck",
 }
 _OF_SKLEARN = {
-    "auc": "roc_auc_score",
-    "auroc": "roc_auc_score",
-    "rocauc": "roc_auc_score",
-    "aucroc": "roc_auc_score",
-    "rocaucscore": "roc_auc_score",
-    "ap": "average_precision_score",
-    "auprc": "average_precision_score",
-    "averageprecision": "average_precision_score",
-    "averageprecisionscore": "average_precision_score",
-    "prauc": "average_precision_score",
-    "logloss": "log_loss",
     "brier": "brier_score_loss",
     "brierscore": "brier_score_loss",
-    "mcc": "matthews_corrcoef",
-    "matthewscorrcoef": "matthews_corrcoef",
-    "kappa": "cohen_kappa_score",
-    "cohenkappa": "cohen_kappa_score",
-    "topk": "top_k_accuracy_score",
-    "topkaccuracy": "top_k_accuracy_score",
-    "top5": "top_k_accuracy_score",
-    "top5accuracy": "top_k_accuracy_score",
+    "brierscoreloss": "brier_score_loss",
+    "fbeta": "fbeta_score",
+    "fbetascore": "fbeta_score",
+    "hammingloss": "hamming_loss",
+    "hinge": "hinge_loss",
+    "ndcg": "ndcg_score",
     "mape": "mean_absolute_percentage_error",
     "meanabsolutepercentageerror": "mean_absolute_percentage_error",
     "explainedvariance": "explained_variance_score",
@@ -90,15 +95,13 @@ class MetricName(NamedTuple):
     is_certain: bool
 
 
-def find_metric(name: str, built_in: Collection[str]) -> MetricName | None:
+def find_metric(name: str) -> MetricName | None:
     """The metric that is meant by a name, or None.
 
     Parameters
     ----------
     name : str
         As it was written, without ``val_``.
-    built_in : collection of str
-        The metrics that there are.
 
     Returns
     -------
@@ -108,24 +111,23 @@ def find_metric(name: str, built_in: Collection[str]) -> MetricName | None:
     if squeezed in _OF_SKLEARN:
         function = _OF_SKLEARN[squeezed]
         return MetricName(function, f"sklearn.metrics.{function}", True)
-    exact = name if name in built_in else _BUILT_IN.get(squeezed)
-    near = exact or closest(name, built_in)
+    exact = next((each for each in (name, name.lower()) if catalogue.is_name(each)), None)
+    exact = exact or _BUILT_IN.get(squeezed)
+    near = exact or closest(name, catalogue.NAMES)
     return None if near is None else MetricName(near, repr(near), exact is not None)
 
 
-def suggest_metric(name: str, built_in: Collection[str]) -> str:
+def suggest_metric(name: str) -> str:
     """The end of an error message about a metric that there is not, or an empty string.
 
     Parameters
     ----------
     name : str
         As it was written.
-    built_in : collection of str
-        The metrics that there are.
     """
     if squeeze(name) in ("loss", "crossentropy", "nll", "ce", "bce"):
         return "; leave it out: the loss is in the history as 'val_loss' in any case"
-    found = find_metric(name, built_in)
+    found = find_metric(name)
     if found is None:
         return ""
     if found.written == repr(found.name):
