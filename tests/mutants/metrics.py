@@ -8,6 +8,7 @@ _CLASSES, _VALUES = _SCORING + "classification.py", _SCORING + "values.py"
 _RANKING, _TASKS = _SCORING + "ranking.py", _SCORING + "tasks.py"
 _CATALOGUE, _RESOLVED = _SCORING + "catalogue.py", _SCORING + "metrics.py"
 _LOOP = "python/hotloop/training/run/loop.py"
+_MATRICES = "python/hotloop/training/run/matrices.py"
 _TESTS = "tests/train/test_"
 _OWN, _SCORES = _TESTS + "own_metrics.py::", _TESTS + "metrics.py::"
 _NAMES, _RESULTS = _TESTS + "metric_names.py::", _TESTS + "metric_results.py::"
@@ -335,17 +336,31 @@ _RUN = [
     ),
     Mutant(
         "the-matrix-is-that-of-the-last-epoch",
-        _LOOP,
-        "matrices = self._best_matrices if is_best else self._matrices",
-        "matrices = self._matrices",
+        _MATRICES,
+        "found = self._best if has_best else self._last",
+        "found = self._last",
         python(_RESULTS + "test_it_is_that_of_the_weights_that_the_model_has"),
     ),
     Mutant(
         "the-matrix-is-that-of-the-best-epoch-always",
         _LOOP,
-        "is_best = self.config.restore_best and monitor.best is not None",
-        "is_best = monitor.best is not None",
+        "return self.config.restore_best and self._monitor.best is not None",
+        "return self._monitor.best is not None",
         python(_RESULTS + "test_it_is_that_of_the_weights_that_the_model_has"),
+    ),
+    Mutant(
+        "checkpoints-have-no-matrix",
+        "python/hotloop/training/run/records.py",
+        "tensors.update(run.matrices.tensors())",
+        "",
+        python(_RESULTS + "test_a_run_that_goes_on_has_that_of_an_earlier_epoch"),
+    ),
+    Mutant(
+        "a-run-that-goes-on-has-the-last-matrix",
+        _MATRICES,
+        "last | {_BEST + name: matrix for name, matrix in self._best.items()}",
+        "last",
+        python(_RESULTS + "test_a_run_that_goes_on_has_that_of_an_earlier_epoch"),
     ),
     Mutant(
         "areas-need-no-probabilities",

@@ -225,6 +225,16 @@ def test_of_equal_scores_the_last_classes_come_first() -> None:
     assert (found["top1"], found["top-2"], found["top_3"]) == (0.25, 0.5, 1.0)
 
 
+def test_outputs_that_are_nan_are_no_hits_and_have_no_area() -> None:
+    outputs = CASES["five"].outputs.copy()
+    outputs[:50] = np.nan
+    data = hl.DataModule.from_arrays(outputs, CASES["five"].y, allow_nonfinite=True)
+    found = hl.evaluate(nn.Identity(), data, "train", metrics=["top4", "auc", "ap"])
+    assert 0.5 < found["top4"] <= 0.75
+    assert np.isnan(found["auc"])
+    assert np.isnan(found["ap"])
+
+
 @pytest.mark.parametrize("n_outputs", [1, 2])
 def test_the_largest_of_two(n_outputs) -> None:
     case = CASES["one logit"] if n_outputs == 1 else CASES["two"]

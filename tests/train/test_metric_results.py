@@ -22,6 +22,10 @@ def matrix_of(result, x, y, n=3, weight=None):
     return count(y, np.asarray(hl.predict(result, x)).argmax(1), n, weight)
 
 
+def far(y_true, output):
+    return np.abs(y_true - output).max()
+
+
 # ---- the confusion matrix
 
 
@@ -90,6 +94,8 @@ def test_a_batch_of_more_rows_than_a_float_counts() -> None:
          True),
         (1, X[:, 0], {}, False),
         (1, (Y == 1).astype(int), {"loss": "mse"}, False),
+        (1, (Y == 1).astype(int), {"loss": "mse", "metrics": [hl.metric(far, needs="output")]},
+         False),
     ],
 )  # fmt: skip
 def test_which_runs_have_one(n_outputs, y, fields, has_matrix) -> None:
@@ -120,6 +126,24 @@ def test_validation_every_few_epochs() -> None:
 
     result = hl.train(mlp(), data, config.replace(callbacks=[Keep()]))
     np.testing.assert_array_equal(result.confusion_matrix, seen[1])
+
+
+@pytest.mark.parametrize("kept", ["file", "memory"])
+def test_a_run_that_goes_on_has_that_of_an_earlier_epoch(kept, tmp_path) -> None:
+    """The best epoch was before the run ended; later ones are worse, or there are none."""
+    noisy = X[:40] + 3 * np.random.default_rng(0).standard_normal((40, 6)).astype(np.float32)
+    data = hl.DataModule.from_arrays(X, Y, val=(noisy, Y[:40]))
+    folder = {"output_dir": str(tmp_path)} if kept == "file" else {"enable_checkpointing": False}
+    config = quiet(max_epochs=9, lr=0.5, monitor="val_accuracy", restore_best=True, **folder)
+    model = mlp()
+    first = hl.train(model, data, config)
+    assert first.best_epoch < 9
+    for epochs in (9, 12):
+        state = first.last_path if kept == "file" else first
+        again = hl.train(mlp(), data, config.replace(max_epochs=epochs), resume=state)
+        assert again.epochs == epochs
+        want = matrix_of(again, noisy, Y[:40])
+        np.testing.assert_array_equal(again.confusion_matrix, want)
 
 
 def test_that_of_the_moving_average() -> None:
@@ -166,7 +190,8 @@ def test_evaluate_gives_it_where_it_is_asked_for() -> None:
 def test_the_report_of_classes() -> None:
     data = hl.DataModule.from_arrays(X, NAMES, val=(X, NAMES))
     metrics = ["accuracy", "recall_per_class"]
-    result = hl.train(mlp(), data, quiet(max_epochs=4, lr=0.05, metrics=metrics))
+    result = hl.train(mlp(), data, quiet(max_epochs=4, lr=0.003, metrics=metrics))
+    assert (result.confusion_matrix.sum(0) != 30).all()
     text = result.report()
     lines = text.splitlines()
     assert lines[0] == repr(result)

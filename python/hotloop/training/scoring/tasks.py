@@ -177,7 +177,7 @@ class Task:
         )
         asked = [m for m in self.metrics if isinstance(m, Metric) and m.form == "matrix"]
         is_cheap = self._keeps_matrix and self.kind == "class" and n <= _MAX_CLASSES
-        if asked or (is_cheap and has_labels and self.metrics):
+        if asked or (is_cheap and has_labels):
             self.matrix = METRICS["confusion_matrix"]
 
     def _has_labels(self, output: Tensor) -> bool:
