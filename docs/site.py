@@ -51,6 +51,7 @@ _PAGES: dict[str, tuple[str, str, dict[str, list[str]]]] = {
                 *("TrainerConfig", "OptimizerConfig", "SchedulerConfig", "EarlyStopping"),
                 *("EMAConfig", "ParamGroup"),
             ],
+            "Callbacks": ["LambdaCallback", "ModelCheckpoint", "LearningRateMonitor"],
         },
     ),
     "data": (

@@ -29,6 +29,8 @@ from hotloop.tools.planning import plan as plan
 from hotloop.tools.profiling import profile as profile
 from hotloop.training.config import EarlyStopping as EarlyStopping
 from hotloop.training.config import EMAConfig as EMAConfig
+from hotloop.training.config import LearningRateMonitor as LearningRateMonitor
+from hotloop.training.config import ModelCheckpoint as ModelCheckpoint
 from hotloop.training.config import OptimizerConfig as OptimizerConfig
 from hotloop.training.config import ParamGroup as ParamGroup
 from hotloop.training.config import SchedulerConfig as SchedulerConfig
@@ -41,6 +43,7 @@ from hotloop.training.inference import predict as predict
 from hotloop.training.result.result import TrainResult as TrainResult
 from hotloop.training.result.saving import load as load
 from hotloop.training.result.saving import save as save
+from hotloop.training.run.events import LambdaCallback as LambdaCallback
 from hotloop.training.run.fit import train as train
 from hotloop.training.run.stepping import stepper as stepper
 from hotloop.training.scoring.functions import metric as metric

@@ -8,6 +8,8 @@ values, ``options`` and ``spelling`` what may be written for them, ``unsupported
 from hotloop.training.config.config import (
     EarlyStopping,
     EMAConfig,
+    LearningRateMonitor,
+    ModelCheckpoint,
     OptimizerConfig,
     ParamGroup,
     SchedulerConfig,
@@ -19,6 +21,8 @@ from hotloop.training.config.config import (
 __all__ = [
     "EMAConfig",
     "EarlyStopping",
+    "LearningRateMonitor",
+    "ModelCheckpoint",
     "OptimizerConfig",
     "ParamGroup",
     "SchedulerConfig",

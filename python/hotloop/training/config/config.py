@@ -30,6 +30,8 @@ from hotloop.training.config.parts import (
     WEIGHT_DECAY,
     EarlyStopping,
     EMAConfig,
+    LearningRateMonitor,
+    ModelCheckpoint,
     OptimizerConfig,
     ParamGroup,
     Part,
@@ -43,6 +45,8 @@ from hotloop.training.config.unsupported import UNSUPPORTED
 __all__ = [
     "EMAConfig",
     "EarlyStopping",
+    "LearningRateMonitor",
+    "ModelCheckpoint",
     "OptimizerConfig",
     "ParamGroup",
     "SchedulerConfig",
@@ -648,6 +652,41 @@ class TrainingConfig:
             with open(path, "w", encoding="utf-8", newline="\n") as file:
                 file.write(text)
         return text
+
+    def with_settings_of_callbacks(self) -> Self:
+        """The configuration with its settings in the place of those callbacks that are settings.
+
+        Returns
+        -------
+        TrainingConfig
+            Without EarlyStopping, ModelCheckpoint and LearningRateMonitor among ``callbacks``.
+
+        Raises
+        ------
+        ConfigError
+            If one says something else than the setting that it stands for.
+        """
+        of_settings = (EarlyStopping, ModelCheckpoint, LearningRateMonitor)
+        found = [one for one in self.callbacks if isinstance(one, of_settings)]
+        if not found:
+            return self
+        values: dict[str, Any] = {}
+        for one in found:
+            own = {"early_stopping": one} if isinstance(one, EarlyStopping) else one.to_dict()
+            for name, value in own.items():
+                known = values.get(name, getattr(self, name))
+                if value is None or _equal(value, known):
+                    continue
+                if not _equal(known, _DEFAULTS[name]):
+                    reject(
+                        f"callbacks: {type(one).__name__}",
+                        f"must say the same as {name}={known!r}",
+                        value,
+                        "keep one of them",
+                    )
+                values[name] = value
+        rest = tuple(one for one in self.callbacks if not isinstance(one, of_settings))
+        return self.replace(**values, callbacks=rest)
 
     def unwritable(self) -> list[str]:
         """The fields whose values are objects of Python that TOML cannot hold.

@@ -26,6 +26,8 @@ __all__ = [
     "SCHEDULERS",
     "EMAConfig",
     "EarlyStopping",
+    "LearningRateMonitor",
+    "ModelCheckpoint",
     "OptimizerConfig",
     "ParamGroup",
     "Part",
@@ -516,6 +518,50 @@ class EarlyStopping(Part):
         "monitor": optional(rules.text),
         "mode": optional(MODE),
     }
+
+
+@_part
+class ModelCheckpoint(Part):
+    """What a run keeps on disk, as an object among ``callbacks``.
+
+    It stands for settings of :class:`TrainingConfig`, of which only those that are given count.
+
+    Parameters
+    ----------
+    output_dir : str or path, optional
+    monitor : str, optional
+    mode : {"auto", "min", "max"}, optional
+    save_top_k : int, optional
+    save_last : bool, optional
+    save_every : int, str or timedelta, optional
+    """
+
+    output_dir: str | None = None
+    monitor: str | None = None
+    mode: str | None = None
+    save_top_k: int | None = None
+    save_last: bool | None = None
+    save_every: int | str | None = None
+
+    _label = "callbacks"
+    _rules: ClassVar[Mapping[str, Rule]] = {
+        "output_dir": optional(rules.path),
+        "monitor": optional(rules.text),
+        "mode": optional(MODE),
+        "save_top_k": optional(whole(-1, fix="write 0 for none, -1 for all")),
+        "save_last": optional(flag),
+        "save_every": lambda field, value: value,  # by the rule of the configuration's field
+    }
+
+
+@_part
+class LearningRateMonitor(Part):
+    """Nothing, as an object among ``callbacks``: the learning rate is in the history of each run,
+    in its log and in ``run.logs``.
+    """
+
+    _label = "callbacks"
+    _rules: ClassVar[Mapping[str, Rule]] = {}
 
 
 @_part

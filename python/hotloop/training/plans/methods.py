@@ -21,9 +21,13 @@ _SAYING = {
     "attention_mask": "attention_mask",
 }
 
-__all__ = ["CALLBACK_METHODS", "check_callbacks", "check_methods", "check_sequences"]
+__all__ = ["CALLBACK_METHODS", "STEP_METHOD", "check_callbacks", "check_methods", "check_sequences"]
 
-CALLBACK_METHODS = ("on_train_begin", "on_epoch_end", "on_train_end")
+STEP_METHOD = "on_train_batch_end"
+CALLBACK_METHODS = (
+    "on_train_begin", "on_epoch_begin", STEP_METHOD, "on_validation_end", "on_epoch_end",
+    "on_checkpoint", "on_exception", "on_train_end",
+)  # fmt: skip
 
 _CALLBACK = f"write an object with one of {', '.join(CALLBACK_METHODS)}, and callbacks=[it]"
 _OPTIMIZER = "write TrainingConfig(optimizer=..., lr=..., param_groups=...)"

@@ -70,9 +70,14 @@ def train(
         of the run. What decides how a step computes, and the data, must be as they were
         (``resume_strict=False`` allows others); ``max_epochs``, loggers and the device may differ.
     callbacks : sequence
-        Objects with any of the methods ``on_train_begin(run)``, ``on_epoch_end(run)`` and
-        ``on_train_end(run)``; ``run.stop()`` in one of them ends training. ``run.model`` has the
-        weights of now in them, with ``ema`` their average, to be read, copied and saved.
+        Objects with any of the methods ``on_train_begin(run)``, ``on_epoch_begin(run)``,
+        ``on_train_batch_end(run)``, ``on_validation_end(run)``, ``on_epoch_end(run)``,
+        ``on_checkpoint(run)``, ``on_exception(run)`` and ``on_train_end(run)``. Steps are told one
+        by one, or every so many where the callback has an attribute ``every_n_steps``. The run has
+        ``epoch``, ``step``, ``logs`` and ``history``, ``config`` and ``model``, with the weights of
+        now (with ``ema`` their average), to be read, copied and saved; ``last_path`` and
+        ``best_path``; ``stop(reason)``, ``log(name, value)`` into the epoch's row of the history
+        and ``set_lr(rate)`` in the place of the schedule.
     **overrides
         Fields of the configuration, ``lr=3e-4``.
 
@@ -121,6 +126,7 @@ def train(
     if callbacks:
         added = items("callbacks", callbacks, "a list of callbacks")
         config = config.replace(callbacks=(*config.callbacks, *added))
+    config = config.with_settings_of_callbacks()
     check_callbacks(config.callbacks)
     config.check_supported()
     data = as_datamodule(datamodule)

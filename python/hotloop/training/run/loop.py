@@ -11,7 +11,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hotloop import _core
@@ -22,11 +22,14 @@ from hotloop.nn.parameter import Variable, frozen, lent, release
 from hotloop.training.checkpoints.resuming import Resumed
 from hotloop.training.checkpoints.snapshot import Snapshot
 from hotloop.training.config import TrainingConfig
+from hotloop.training.config.parts import LR
 from hotloop.training.plans.fitted import fitted_of, set_metadata
+from hotloop.training.plans.methods import STEP_METHOD
 from hotloop.training.plans.precision import wants_scale
 from hotloop.training.plans.runtime import SLICE_SECONDS, Runtime
 from hotloop.training.result.history import History
 from hotloop.training.result.result import TrainResult
+from hotloop.training.run.events import Events
 from hotloop.training.run.header import describe_run
 from hotloop.training.run.matrices import Matrices
 from hotloop.training.run.pace import Pace
@@ -61,7 +64,13 @@ class Run:
         Epochs in the history.
     best_path, last_path : str or None
         The model of the best epoch and the latest checkpoint, as far as they are on disk.
+    step : int
+        Optimizer steps that were applied.
     history : History
+    logs : dict of str to float
+        The latest values: of the step in ``on_train_batch_end``, else of the epoch.
+    exception : BaseException or None
+        What ended training, in ``on_exception``.
     matrices : Matrices
         Confusion matrices of its validations.
     config : TrainingConfig
@@ -98,6 +107,10 @@ class Run:
         self._began = began
         self._pace = Pace(planner.config, planner.counts)
         self._stop_reason = ""
+        self._events = Events(planner.config.callbacks)
+        self._logged: dict[str, float] = {}  # by callbacks, for the epoch's row
+        self.logs: dict[str, float] = {}
+        self.exception: BaseException | None = None
         self._timings = dict.fromkeys(("plan", "train", "validate", "other"), 0.0)
         self._timings["plan"] = time.perf_counter() - began
         self._order: list[tuple[int, int]] = []  # of the epoch's batches, as the runner has it
@@ -107,8 +120,42 @@ class Run:
         self._end: Snapshot | None = None  # of an epoch that the run ended within
         self._resumed = resumed
 
+    def log(self, name: str, value: float) -> None:
+        """Adds a value to the history's row of the epoch that is being trained.
+
+        Parameters
+        ----------
+        name : str
+            A loss or metric of the run keeps its own value.
+        value : float
+            The last one of an epoch counts.
+        """
+        self._logged[name] = float(value)
+
+    def set_lr(self, lr: float) -> None:
+        """Sets the learning rate from the next step on, in the place of the schedule's.
+
+        Parameters
+        ----------
+        lr : float
+            Of groups too, each with its scale.
+
+        Raises
+        ------
+        ConfigError
+            If it is no rate.
+        """
+        self._at.held_lr = LR("run.set_lr", lr)
+        self._hold_lr()
+
     def stop(self, reason: str = "interrupted") -> None:
-        """Ends training after the current step; may be called from any thread."""
+        """Ends training after the current step; may be called from any thread.
+
+        Parameters
+        ----------
+        reason : str
+            For ``result.stop_reason``.
+        """
         self._stop_reason = self._stop_reason or reason
         self._planner.runner.stop()
 
@@ -149,6 +196,9 @@ class Run:
 
     def _fail(self, error: BaseException) -> None:
         """Saves what was reached before an error, as far as that can be had."""
+        self.exception = error
+        with contextlib.suppress(HotloopError):  # a lost device has no weights to show
+            self._call("on_exception")
         with contextlib.suppress(HotloopError, OSError, MemoryError):
             self._planner.runner.abandon()
             self._count_on()
@@ -164,8 +214,9 @@ class Run:
         within = f" after {counted(at.batches, 'batch', 'batches')}" if at.batches else ""
         return f"{of}, epoch {self.epoch + 1}{within}"
 
-    def _call(self, name: str) -> None:
-        called = [callback for callback in self.config.callbacks if hasattr(callback, name)]
+    def _call(self, name: str, called: Sequence[Any] | None = None) -> None:
+        """Calls a method of callbacks, of all that have it or of some."""
+        called = self._events.having(name) if called is None else called
         if not called:
             return
         if name == "on_train_end":  # the model has its weights
@@ -213,6 +264,7 @@ class Run:
             self._steps.train_sums.clear(session)
         total = sum(size * count for _, size, count in self.train_plans)
         self._progress.begin_epoch(epoch, total, done=at.epoch_samples)
+        self._call("on_epoch_begin")
         runner = self._planner.runner
         self._order = self._planner.order(self.epoch)
         runner.seek(self.epoch, at.batches, self._order)
@@ -236,6 +288,10 @@ class Run:
             if self._interrupts.asked:  # the pass over the split is incomplete
                 self._stop_reason = "interrupted"
                 return
+            self.logs = dict(row)
+            self._call("on_validation_end")
+        row = {**self._logged, **row}
+        self._logged.clear()
         row["lr"] = self._current_lr()
         if wants_scale(self.config.precision):
             control = session.control()
@@ -245,6 +301,7 @@ class Run:
         samples = at.epoch_samples
         self.history.append(row)
         self.epoch = epoch
+        self.logs = dict(row)
         at.end_epoch()
         self._records.log.write(self.history)
         self._progress.end_epoch(epoch, row, trained, samples)
@@ -267,13 +324,24 @@ class Run:
         if verdict.is_last:
             self._stop_reason = self._stop_reason or "early_stopping"
 
+    def _hold_lr(self) -> None:
+        """Makes the rate the one that a callback has set."""
+        if self._at.held_lr is not None:
+            self.runtime.hold_rate(self._at.held_lr)
+            self._set_factor()
+
     def _set_factor(self) -> None:
+        if self._at.held_lr is not None:
+            self.runtime.session.control_set(factor=[1.0])
+            return
         self.runtime.session.control_set(factor=[self._at.plateau_factor * self._at.pace_factor])
 
     def _follow_time(self) -> None:
         """Moves the learning rate where time, not steps, ends training."""
         was_by_time = self._pace.is_by_time
         steps = self._applied_at_most
+        if self._at.held_lr is not None:
+            return
         multiplier = self._pace.follow(steps, time.perf_counter() - self._trains_since)
         if multiplier is None:
             return
@@ -307,9 +375,18 @@ class Run:
             if how == "stopped":
                 self._stop_reason = "nan"
                 return False
-            if ran and not runner.unfinished and at.batches < n_batches:  # else after validation
-                self._records.heed_step()
+            if ran and not runner.unfinished:
+                self._end_step()
+                if at.batches < n_batches:  # else after validation
+                    self._records.heed_step()
         return True
+
+    def _end_step(self) -> None:
+        """Calls the callbacks that want to hear of this step."""
+        if due := self._events.due_after(self._at.attempted):
+            (*_, (_, loss, grad_norm, lr, _)) = self.runtime.session.control_log(0)
+            self.logs = {"loss": loss, "grad_norm": grad_norm, "lr": lr}
+            self._call(STEP_METHOD, due)
 
     def _advance(self, steps: int, batches: int) -> int:
         """Counts what was run; the samples of it."""
@@ -382,9 +459,15 @@ class Run:
             self._steps_left(),
             runtime.steps_in_tables(self._applied_at_most),
             self._records.keeper.steps_until_due(self._at.attempted),
+            self._events.steps_until_due(self._at.attempted),
         )
 
     # ---- its state
+
+    @property
+    def step(self) -> int:
+        """Optimizer steps that were applied."""
+        return int(self.runtime.session.control()["applied"])
 
     @property
     def steps_attempted(self) -> int:
@@ -408,6 +491,7 @@ class Run:
             "position": self._at.to_dict() | {"seconds": time.perf_counter() - self._trains_since},
             "monitor": self._monitor.state_dict(),
             "pace": self._pace.state_dict(),
+            "logged": dict(self._logged),
             "history": {name: list(column) for name, column in self.history.items()},
         }
 
@@ -416,6 +500,7 @@ class Run:
         self.epoch = state["epoch"]
         self.history.update({name: list(column) for name, column in state["history"].items()})
         self._at = Position.from_dict(state["position"])
+        self._logged = dict(state["logged"])
         self._samples_before = self._at.samples
         self._monitor.load_state_dict(state["monitor"])
         self._pace.load_state_dict(state["pace"])
@@ -423,6 +508,7 @@ class Run:
         if self._pace.is_by_time:
             self.runtime.hold_rate(self.config.lr)
         self._set_factor()
+        self._hold_lr()
         if self._monitor.is_over:
             self._stop_reason = "early_stopping"
 
@@ -430,6 +516,7 @@ class Run:
         """A file of the run is on disk."""
         self.last_path = self._records.keeper.last_path
         self.best_path = self._records.keeper.best_path
+        self._call("on_checkpoint")
 
     # ---- validation
 

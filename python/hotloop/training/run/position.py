@@ -27,6 +27,8 @@ class Position:
         Of training, before this call.
     plateau_factor, pace_factor : float
         Of the learning rate.
+    held_lr : float or None
+        The learning rate that a callback has set.
     """
 
     batches: int = 0
@@ -38,6 +40,7 @@ class Position:
     seconds: float = 0.0
     plateau_factor: float = 1.0
     pace_factor: float = 1.0
+    held_lr: float | None = None
 
     def end_epoch(self) -> None:
         """The next epoch has not begun."""
