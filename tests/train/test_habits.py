@@ -104,9 +104,9 @@ def test_a_callback_s_method_that_is_not_called_is_refused() -> None:
     class Callback:
         def on_epoch_end(self, run): ...
 
-        def on_train_batch_end(self, run): ...
+        def on_train_epoch_end(self, run): ...
 
-    with pytest.raises(hl.ConfigError, match=r"Callback\.on_train_batch_end: .*not called"):
+    with pytest.raises(hl.ConfigError, match=r"Callback\.on_train_epoch_end: .*not called"):
         hl.train(mlp(), (X, Y), quiet(max_epochs=1), callbacks=[Callback()])
 
 
