@@ -15,6 +15,7 @@ from hotloop import nn
 from hotloop.training.checkpoints import keeper as keeper_module
 from hotloop.training.checkpoints.snapshot import Snapshot
 from hotloop.training.plans import runtime
+from hotloop.training.run import fit
 from train.recipes import quiet
 
 N, BATCH, EPOCHS = 100, 10, 5  # 10 steps in an epoch
@@ -471,3 +472,12 @@ def test_the_latest_is_by_commit(tmp_path: Path, every_step: None) -> None:
     names = [Path(one.path).stem for one in keeper_module.checkpoints_in(str(tmp_path / "runs/1"))]
     assert [int(name.removeprefix("step-")) for name in names] == [30, 20, 40, 10]
     assert hl.train(mlp_net(), data_of(), config, resume=True).epochs == 4
+
+
+def test_the_autotune_cache_goes_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = stopped(tmp_path)
+    assert Snapshot.read(first.last_path).run["autotune_cache"] == ""  # of a CPU
+    taken: list[str] = []
+    monkeypatch.setattr(fit, "take_autotune_cache", taken.append)
+    first.resume()
+    assert taken == [""]

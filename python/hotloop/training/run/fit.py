@@ -21,7 +21,7 @@ from hotloop.nn.module import Module
 from hotloop.nn.parameter import hold, release
 from hotloop.training.checkpoints.resuming import Resumed, adopt, find
 from hotloop.training.config import TrainingConfig
-from hotloop.training.plans.accelerator import losing_device
+from hotloop.training.plans.accelerator import losing_device, take_autotune_cache
 from hotloop.training.plans.fitted import check_model, exclusive
 from hotloop.training.plans.methods import check_callbacks
 from hotloop.training.plans.precision import wants_scale
@@ -123,6 +123,9 @@ def train(
         config = TrainingConfig.resolve(training_config, overrides)
     else:
         config = adopt(resumed, training_config, overrides)
+        take_autotune_cache(
+            resumed.snapshot.run["autotune_cache"]
+        )  # the same kernels, the same bits
     if callbacks:
         added = items("callbacks", callbacks, "a list of callbacks")
         config = config.replace(callbacks=(*config.callbacks, *added))

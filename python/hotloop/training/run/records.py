@@ -209,6 +209,7 @@ class Records:
             "config": planner.config.to_toml(strict=False),
             "unwritten": self._asked.unwritable(),
             "device": planner.device.name,
+            "autotune_cache": planner.device.autotune_cache(),
             "data": self._fingerprint(),
             "control": control,
             **run.state_dict(),
