@@ -146,6 +146,7 @@ class Planner:
             with self.explaining_memory():
                 while not self._fits(watch):
                     pass
+            self._predict_saving()
 
     def predict(self) -> dict[str, Any]:
         """The plan of full batches as ``prepare`` would make it, without the device's memory.
@@ -245,6 +246,13 @@ class Planner:
         if memory is not None:
             return memory["peak_bytes"]
         return max(_core.alloc_stats()["peak_bytes"], self._peak_with_copy)
+
+    def _predict_saving(self) -> None:
+        """Adds the copy of what is saved, where it lies in the same memory as all the rest."""
+        if not self.runtime.has_own_memory:
+            copy = snapshot_bytes(self.runtime, with_best=self.config.restore_best)
+            later = _core.alloc_stats()["current_bytes"] + copy
+            self.predicted_bytes = max(self.predicted_bytes, later)
 
     def note_copy(self, n_bytes: int) -> None:
         """Counts a copy of what is saved, which NumPy allocates beside the core's memory."""
@@ -427,11 +435,7 @@ class Planner:
         watch.begin("planning")
         self._autotune(watch)
         self.weights.reserve_best()
-        self.predicted_bytes = self.peak_bytes()
-        if not runtime.has_own_memory:  # running allocates nothing; saving, a copy of what is saved
-            copy = snapshot_bytes(runtime, with_best=config.restore_best)
-            later = _core.alloc_stats()["current_bytes"] + copy
-            self.predicted_bytes = max(self.predicted_bytes, later)
+        self.predicted_bytes = self.peak_bytes()  # running allocates nothing
         self._resolve()
         watch.begin("planning")
 
