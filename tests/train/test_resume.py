@@ -481,3 +481,16 @@ def test_the_autotune_cache_goes_along(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(fit, "take_autotune_cache", taken.append)
     first.resume()
     assert taken == [""]
+
+
+def test_best_weights_that_were_not_kept(tmp_path: Path) -> None:
+    first = hl.train(mlp_net(), data_of(), config_of(tmp_path, restore_best=False, mode="max"))
+    result = first.resume(max_epochs=5, restore_best=True)
+    assert result.best_epoch == 5
+    assert all(np.abs(value).sum() > 0 for value in result.model.state_dict().values())
+
+
+def test_again_and_again_with_a_configuration(tmp_path: Path) -> None:
+    for n in (1, 2, 3):
+        config = config_of(tmp_path, max_epochs=n, precision="auto")
+        assert hl.train(mlp_net(), data_of(), config, resume="auto").epochs == n

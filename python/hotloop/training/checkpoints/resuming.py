@@ -15,7 +15,7 @@ from hotloop.training.checkpoints.keeper import CHECKPOINTS, checkpoints_in
 from hotloop.training.checkpoints.snapshot import Snapshot
 from hotloop.training.config import TrainingConfig
 
-__all__ = ["Resumed", "adopt", "check_same_data", "find"]
+__all__ = ["Resumed", "adopt", "check_same_data", "chosen_then", "find"]
 
 # Settings that may be others when a run goes on: they decide how long it takes, where, and what is
 # seen and kept of it, and not what a step computes.
@@ -149,8 +149,7 @@ def _latest(folder: str) -> Resumed:
 def adopt(resumed: Resumed, config: Any, overrides: Mapping[str, Any]) -> TrainingConfig:
     """The configuration that the run goes on with.
 
-    Without one it is the checkpoint's, with overrides on top. What was "auto" there is what was
-    chosen then.
+    Without one it is the checkpoint's, with overrides on top.
 
     Raises
     ------
@@ -192,9 +191,13 @@ def adopt(resumed: Resumed, config: Any, overrides: Mapping[str, Any]) -> Traini
             f"resume: the run cannot go on exactly with other settings, got {'; '.join(texts)}; "
             "write those of then, or resume_strict=False to go on with these"
         )
-    if made.precision == "auto":
-        made = made.replace(precision=chosen.precision)
     return made
+
+
+def chosen_then(resumed: Resumed, asked: TrainingConfig) -> TrainingConfig:
+    """The configuration with what was chosen when the run began, where it says "auto"."""
+    chosen = TrainingConfig.from_toml(resumed.snapshot.run["config"])
+    return asked.replace(precision=chosen.precision) if asked.precision == "auto" else asked
 
 
 def check_same_data(resumed: Resumed, now: Mapping[str, Any], *, strict: bool) -> None:

@@ -19,7 +19,7 @@ from hotloop.errors import (
 )
 from hotloop.nn.module import Module
 from hotloop.nn.parameter import hold, release
-from hotloop.training.checkpoints.resuming import Resumed, adopt, find
+from hotloop.training.checkpoints.resuming import Resumed, adopt, chosen_then, find
 from hotloop.training.config import TrainingConfig
 from hotloop.training.plans.accelerator import losing_device, take_autotune_cache
 from hotloop.training.plans.fitted import check_model, exclusive
@@ -134,7 +134,8 @@ def train(
     config.check_supported()
     data = as_datamodule(datamodule)
     with exclusive(model, "train", trains=True), losing_device():
-        planner = Planner(model, data, config)
+        begins_with = config if resumed is None else chosen_then(resumed, config)
+        planner = Planner(model, data, begins_with)
         trained = model, *loss_modules(config.loss).values()
         values = [value for m in trained for value in (*m.parameters(), *m.buffers())]
         hold(values)

@@ -151,7 +151,13 @@ class Records:
                 "first; they begin with zeros",
                 CheckpointWarning,
             )
-        self._run.load_state_dict(snapshot.run)
+        state = snapshot.run
+        has_best = any(name.startswith("hotloop.best.") for name in snapshot.tensors)
+        if self._planner.config.restore_best and not has_best:
+            # Its best weights were not kept: the best of this run is that of the epochs to come.
+            monitor = state["monitor"] | {"best": None, "best_epoch": None}
+            state = state | {"monitor": monitor}
+        self._run.load_state_dict(state)
         self._run.matrices.load(snapshot.tensors)
 
     def _sums(self) -> Sums:
