@@ -5,6 +5,7 @@ from mutants.mutant import Mutant, python
 _CHECKPOINTS = "python/hotloop/training/checkpoints/"
 _KEEPER, _SNAPSHOT = _CHECKPOINTS + "keeper.py", _CHECKPOINTS + "snapshot.py"
 _RESUMING, _LOOP = _CHECKPOINTS + "resuming.py", "python/hotloop/training/run/loop.py"
+_RECORDS = "python/hotloop/training/run/records.py"
 _FILE = "python/hotloop/interop/safetensors_file.py"
 _TESTS, _KILLS = "tests/train/test_resume.py::", "tests/fault/test_checkpoints.py::"
 _STEPS = _TESTS + "test_every_step"
@@ -107,5 +108,47 @@ MUTANTS = [
         "while sum(sizes.values()) > most and order:",
         "while False:",
         python(_TESTS + "test_max_disk"),
+    ),
+    Mutant(
+        "micro-batches-of-now-are-those-of-then",
+        _LOOP,
+        "at.batches = batches - batches % per_step if is_between else batches",
+        "pass",
+        python(_TESTS + "test_other_micro_batches"),
+    ),
+    Mutant(
+        "callbacks-do-not-hear-of-the-last-file",
+        _RECORDS,
+        "self.keeper.wait()\n            self._tell()",
+        "self.keeper.wait()",
+        python(_TESTS + "test_callbacks_hear_of_every_file"),
+    ),
+    Mutant(
+        "a-child-holds-the-folder",
+        _CHECKPOINTS + "folder.py",
+        "fcntl.flock(self._lock, fcntl.LOCK_UN)",
+        "pass",
+        python(_TESTS + "test_a_forked_child_does_not_hold_the_folder"),
+    ),
+    Mutant(
+        "other-models-of-the-same-weights-go-on",
+        _RECORDS,
+        "if model and model != self._model_digest:",
+        "if False:",
+        python(_TESTS + "test_models_that_compute_something_else"),
+    ),
+    Mutant(
+        "best-models-of-other-branches-count",
+        _KEEPER,
+        'if is_of_it and metadata.get("monitor") == self._monitor:',
+        "if True:",
+        python(_TESTS + "test_best_models_of_other_monitors_and_branches"),
+    ),
+    Mutant(
+        "a-damaged-file-is-kept",
+        _KEEPER,
+        "key=lambda one: one.path in damaged or one.commit < 0",
+        "key=lambda one: one.commit < 0",
+        python(_TESTS + "test_a_damaged_file_is_the_first_to_go"),
     ),
 ]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import threading
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,7 @@ from hotloop.training.checkpoints import keeper as keeper_module
 from hotloop.training.checkpoints.snapshot import Snapshot
 from hotloop.training.plans import runtime
 from hotloop.training.run import fit
+from needs import plain_permissions
 from train.recipes import quiet
 
 N, BATCH, EPOCHS = 100, 10, 5  # 10 steps in an epoch
@@ -494,3 +498,240 @@ def test_again_and_again_with_a_configuration(tmp_path: Path) -> None:
     for n in (1, 2, 3):
         config = config_of(tmp_path, max_epochs=n, precision="auto")
         assert hl.train(mlp_net(), data_of(), config, resume="auto").epochs == n
+
+
+# ---- what a reading of it found
+
+
+class Odd(nn.Module):
+    """Cannot be recorded for prediction: it has no forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+
+    def training_step(self, batch: Any) -> Any:
+        x = batch["x"].flatten(1)
+        return (self.layer(x) - x).square().mean()
+
+
+def test_a_model_that_cannot_be_recorded_is_trained_and_saved(tmp_path: Path, capsys: Any) -> None:
+    config = config_of(tmp_path, restore_best=True)
+    result = hl.train(Odd(), data_of(), config)
+    assert "hl.load refuses them" in capsys.readouterr().err
+    assert result.epochs == 4
+    for path in (result.last_path, result.best_path):
+        with pytest.raises(hl.CheckpointError, match="without its predict graph"):
+            hl.load(path)
+        Odd().load_state_dict(hl.read_weights(path))
+    whole = hl.train(Odd(), data_of(), config.replace(output_dir=None, max_epochs=6))
+    assert_same(final(hl.train(Odd(), data_of(), resume=True, max_epochs=6,
+                               output_dir=tmp_path / "runs")), final(whole))  # fmt: skip
+
+
+def test_other_micro_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory was short then, and is not now: no rows are left out, none are trained on twice."""
+    plan = runtime.Runtime.plan
+
+    def short(self: Any, graph: Any, split: Any = None, feed: Any = None, **options: Any) -> Any:
+        if options.get("k") == 1:
+            raise hl.OutOfMemoryError("no memory")
+        return plan(self, graph, split, feed, **options)
+
+    config = config_of(tmp_path, optimizer="sgd")
+    whole = hl.train(mlp_net(), data_of(), config.replace(output_dir=None))
+    stop = hl.LambdaCallback(on_train_batch_end=lambda run: run.stop() if run.step == 7 else None)
+    for short_first in (True, False):
+        folder = tmp_path / str(short_first)
+        with monkeypatch.context() as patch:
+            if short_first:
+                patch.setattr(runtime.Runtime, "plan", short)
+            hl.train(mlp_net(), data_of(), config, output_dir=folder, callbacks=[stop])
+        with monkeypatch.context() as patch:
+            if not short_first:
+                patch.setattr(runtime.Runtime, "plan", short)
+            result = hl.train(mlp_net(), data_of(), config, output_dir=folder, resume=True)
+        assert result.steps == whole.steps
+        for name, value in whole.model.state_dict().items():
+            np.testing.assert_allclose(result.model.state_dict()[name], value, 1e-4, 1e-6)
+
+
+def test_models_that_compute_something_else(tmp_path: Path) -> None:
+    stopped(tmp_path)
+    other = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.Tanh(), nn.Linear(8, 3))
+    with pytest.raises(hl.ConfigError, match="the model must be the one that the run began with"):
+        hl.train(other, data_of(), config_of(tmp_path), resume=True)
+    frozen = mlp_net()
+    frozen[1].weight.requires_grad_(False)
+    with pytest.raises(hl.ConfigError, match=r"1\.weight, which was trained then"):
+        hl.train(frozen, data_of(), config_of(tmp_path), resume=True)
+
+
+def test_data_that_is_changed_otherwise(tmp_path: Path) -> None:
+    X, y = images()
+    X = X.reshape(len(X), -1)
+    model = nn.Linear(64, 3)
+
+    def of(**options: Any) -> hl.DataModule:
+        return hl.DataModule.from_arrays(X, y, val=0.2, batch_size=8, **options)
+
+    pairs = [
+        (of(standardize=True), of(), "standardize of x: none now"),
+        (of().map(lambda x, y: (x + 1, y)), of().map(lambda x, y: (x + 2, y)), "augment "),
+    ]
+    for i, (first, then, words) in enumerate(pairs):
+        config = config_of(tmp_path, output_dir=tmp_path / str(i), max_epochs=2)
+        hl.train(model, first, config)
+        with pytest.raises(hl.ConfigError, match=words):
+            hl.train(model, then, config.replace(max_epochs=3), resume=True)
+
+
+def test_callbacks_hear_of_every_file(tmp_path: Path) -> None:
+    seen: list[tuple[Any, Any]] = []
+    note = hl.LambdaCallback(on_checkpoint=lambda run: seen.append((run.last_path, run.best_path)))
+    slow = hl.LambdaCallback(on_epoch_end=lambda run: time.sleep(0.1))
+    config = config_of(tmp_path, save_every=1, save_top_k=0)
+    result = hl.train(mlp_net(), data_of(), config, callbacks=[note, slow])
+    assert len(seen) == 4
+    assert seen[-1] == (result.last_path, None)
+    seen.clear()
+    result = hl.train(
+        mlp_net(), data_of(), config_of(tmp_path, restore_best=True), callbacks=[note]
+    )
+    assert seen[-1] == (result.last_path, result.best_path)
+
+
+def test_another_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = hl.train(mlp_net(), data_of(), config_of(tmp_path, output_dir="runs"))
+    (tmp_path / "sub").mkdir()
+    monkeypatch.chdir(tmp_path / "sub")
+    again = hl.train(mlp_net(), data_of(), resume=first.last_path, max_epochs=5)
+    assert Path(again.last_path).parent == Path(first.last_path).parent
+    monkeypatch.chdir(tmp_path / "runs/1")
+    for name in ("checkpoints", "./checkpoints", "."):
+        assert hl.train(mlp_net(), data_of(), resume=name).epochs == 5
+
+
+def test_the_rate_of_an_epoch_whose_validation_alone_is_left(tmp_path: Path) -> None:
+    def fail(run: Any) -> None:
+        raise ValueError("mine")
+
+    config = config_of(tmp_path, scheduler="cosine")
+    whole = hl.train(mlp_net(), data_of(), config.replace(output_dir=None))
+    failing = hl.LambdaCallback(on_validation_end=fail)
+    with pytest.raises(ValueError, match="mine"):
+        hl.train(mlp_net(), data_of(), config, callbacks=[failing])
+    assert_same(final(hl.train(mlp_net(), data_of(), config, resume=True)), final(whole))
+
+
+def test_best_models_of_other_monitors_and_branches(tmp_path: Path) -> None:
+    config = config_of(tmp_path, metrics=["accuracy"], restore_best=True, max_epochs=3)
+    by_accuracy = hl.EarlyStopping(patience=50, monitor="val_accuracy")
+    first = hl.train(mlp_net(), data_of(), config.replace(early_stopping=by_accuracy))
+    assert "val_accuracy" in first.best_path
+    result = first.resume(max_epochs=4, early_stopping=None)
+    assert (result.monitor, "val_loss" in result.best_path) == ("val_loss", True)
+    config = config.replace(output_dir=tmp_path / "b", lr=0.01, max_epochs=6)
+    whole = hl.train(mlp_net(), data_of(), config)
+    early = hl.train(mlp_net(), data_of(), config, output_dir=tmp_path / "c", max_steps=20)
+    other = hl.train(mlp_net(), data_of(), resume=early, lr=1e-6, max_steps=None,
+                     resume_strict=False)  # fmt: skip
+    loaded = hl.load(other.best_path)
+    assert hl.evaluate(loaded, data_of(), split="val")["loss"] == pytest.approx(other.best_score)
+    assert whole.best_score < other.best_score
+
+
+def test_a_best_model_that_was_not_written_is_written_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: None
+) -> None:
+    write = keeper_module.write_safetensors
+    tries = []
+
+    def fail_once(*args: Any) -> int:
+        tries.append(args[0])
+        if len(tries) == 1:
+            raise hl.CheckpointError("no room")
+        return write(*args)
+
+    monkeypatch.setattr(keeper_module, "write_safetensors", fail_once)
+    monkeypatch.setattr(keeper_module, "_BETWEEN", 0.0)
+    config = config_of(
+        tmp_path, mode="max", restore_best=True, save_last=False
+    )  # the first is best
+    result = hl.train(mlp_net(), data_of(), config)
+    assert (result.best_epoch, len(tries)) == (1, 2)
+    assert "best-epoch1-" in result.best_path
+
+
+@pytest.mark.parametrize("method", ["on_train_begin", "on_epoch_begin", "on_checkpoint"])
+def test_errors_of_callbacks_let_the_folder_go(method: str, tmp_path: Path) -> None:
+    def fail(run: Any) -> None:
+        raise ValueError("mine")
+
+    def fail_too(run: Any) -> None:
+        raise KeyError("mine too")
+
+    first = stopped(tmp_path)
+    both = hl.LambdaCallback(**{method: fail}, on_exception=fail_too)
+    kept = None
+    try:
+        first.resume(callbacks=[both], save_every=1)
+    except (KeyError, ValueError) as error:
+        kept = error  # as a notebook keeps it, with its frames
+    assert kept is not None
+    assert hl.train(mlp_net(), data_of(), config_of(tmp_path), resume=True).epochs == 4
+
+
+def test_a_forked_child_does_not_hold_the_folder(tmp_path: Path) -> None:
+    child = []
+
+    def fork(run: Any) -> None:
+        if run.epoch == 1:
+            if (pid := os.fork()) == 0:
+                time.sleep(5)
+                os._exit(0)
+            child.append(pid)
+
+    config = config_of(tmp_path, max_epochs=2)
+    result = hl.train(
+        mlp_net(), data_of(), config, callbacks=[hl.LambdaCallback(on_epoch_end=fork)]
+    )
+    try:
+        assert result.resume(max_epochs=3, callbacks=[]).epochs == 3
+    finally:
+        os.kill(child[0], signal.SIGKILL)
+        os.waitpid(child[0], 0)
+
+
+def test_results_whose_files_are_others_now(tmp_path: Path) -> None:
+    a = hl.train(mlp_net(), data_of(), config_of(tmp_path, max_epochs=1))
+    b = a.resume(max_epochs=2)
+    hl.train(mlp_net(), data_of(), resume=a, max_epochs=2, lr=1e-7, resume_strict=False)
+    with pytest.raises(hl.CheckpointError, match="was written again by a run"):
+        b.resume(max_epochs=3)
+    c = hl.train(mlp_net(), data_of(), config_of(tmp_path, lr=1e-7), resume=True)
+    c.resume(max_epochs=5)
+    with pytest.raises(hl.CheckpointError, match="is gone, as runs that went on"):
+        a.resume(max_epochs=2)
+
+
+def test_a_damaged_file_is_the_first_to_go(tmp_path: Path) -> None:
+    first = hl.train(mlp_net(), data_of(), config_of(tmp_path, max_epochs=1))
+    second = first.resume(max_epochs=2)
+    damaged = Path(second.last_path)
+    data = bytearray(damaged.read_bytes())
+    data[-5] ^= 1
+    damaged.write_bytes(data)
+    with pytest.warns(hl.CheckpointWarning, match="is damaged"):
+        third = hl.train(mlp_net(), data_of(), config_of(tmp_path, max_epochs=3), resume=True)
+    names = sorted(path.name for path in damaged.parent.glob("step-*"))
+    assert names == [Path(path).name for path in (first.last_path, third.last_path)]
+
+
+def test_a_folder_that_cannot_be_read(tmp_path: Path) -> None:
+    stopped(tmp_path)
+    (tmp_path / "runs/1/checkpoints").chmod(0)
+    with plain_permissions(), pytest.raises(hl.CheckpointError, match="cannot be read"):
+        hl.train(mlp_net(), data_of(), config_of(tmp_path), resume=True)
+    (tmp_path / "runs/1/checkpoints").chmod(0o755)

@@ -51,6 +51,9 @@ def fingerprint(data: DataSplits) -> dict[str, Any]:
                 found[label] = [dtype, shape, _digest(field.array, field.stream is not None)]
         if split.weights is not None:
             found[f"{name} sampling"] = _digest(split.weights, False)
+    for kind, fitted in data.transforms:
+        for name, arrays in fitted.items():
+            found[f"{kind} of {name}"] = [_digest(np.atleast_1d(array), False) for array in arrays]
     for name, target in data.targets.items():
         found[f"classes of {name or 'y'}"] = repr(target.classes)
     return found

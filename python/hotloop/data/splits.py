@@ -75,7 +75,7 @@ class DataSplits:
     _is_random = False  # whether training's samples are made anew in each epoch
     facts: tuple[tuple[str, str], ...] = ()  # of how samples are made, for the header of a run
     augment_steps: tuple[SeriesStep, ...] = ()  # what the training step does to its series
-    augmentation = ""  # what is done to its images, as text by which it is known again
+    augmentation = ""  # what is done to its samples, as text by which it is known again
     _point_target: str | None = None  # the target that is points of images
 
     def with_classes(self, classes: Sequence[Any] | Mapping[str, Any]) -> Self:

@@ -91,7 +91,7 @@ def _describe_model(text: str | None) -> Iterator[str]:
         yield f"model: {described['class']} (format {described['format']})"
         fitted = described.get("fitted")
         if fitted is None:
-            yield "untrained: holds values, no predict graph"
+            yield "holds values, no predict graph"
             return
         for name, dtype, shape in fitted["fields"]:
             yield f"input {name}: {dtype} ({', '.join(map(str, ['rows', *shape]))})"

@@ -419,6 +419,16 @@ def _write_rows(file: Any, begin: int, rows: Rows, values: Array) -> None:
         file.write(np.ascontiguousarray(values[first:last]).data)
 
 
+def _name_function(fn: Callable[..., Any]) -> str:
+    """By what a function is known again: its contents, else its name."""
+    into = hashlib.blake2b(digest_size=16)
+    try:
+        feed_function(into, fn)
+    except ConfigError:
+        return f"{getattr(fn, '__module__', '')}.{getattr(fn, '__qualname__', type(fn).__name__)}"
+    return into.hexdigest()
+
+
 def _digest(made: _MappedRows, fn: Callable[..., Any], key: str | None) -> str:
     """Of all that the files depend on.
 
@@ -550,6 +560,7 @@ class MappedData(FoldedSplits):
         made._auto = AutoWorkers(max(1, self.num_workers), is_python=True, enter=self._auto.enter)
         made._num_workers = workers
         made._splits, made._targets = {}, {}
+        made.augmentation += f" {_name_function(fn)}"
         like: _MappedRows | None = None
         words = "for each batch"
         for name, sharing in _shared_splits(self._splits):

@@ -12,6 +12,7 @@ hundreds, leave nothing behind. A run that is continued goes on in the folder th
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -70,7 +71,8 @@ class RunFolder:
         self._config, self._began, self._device = config, began, device
         self.say, self._is_quiet = say, is_quiet
         self._shown = DIRECTORY if config.output_dir is None else config.output_dir
-        self._parent = os.path.abspath(self._shown)
+        parent = self._shown if continued is None else os.path.dirname(continued)
+        self._parent = os.path.abspath(parent)
         self._continued = continued
         self._lock: int | None = None
         self._is_refused = False
@@ -180,5 +182,7 @@ class RunFolder:
     def close(self) -> None:
         """Lets other processes continue the run."""
         if self._lock is not None:
+            with contextlib.suppress(OSError):
+                fcntl.flock(self._lock, fcntl.LOCK_UN)  # of a child, which has the file too
             os.close(self._lock)
             self._lock = None

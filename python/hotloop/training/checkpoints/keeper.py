@@ -16,14 +16,14 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from hotloop.base.messages import format_bytes
 from hotloop.errors import CheckpointError, ConfigError
-from hotloop.interop.safetensors_file import read_safetensors, write_safetensors
+from hotloop.interop.safetensors_file import read_metadata, read_safetensors, write_safetensors
 from hotloop.training.checkpoints.folder import RunFolder
 from hotloop.training.checkpoints.snapshot import Array, Snapshot, read_run
 from hotloop.training.checkpoints.writer import Writer
@@ -32,7 +32,7 @@ from hotloop.training.config.schema import parse_save_every
 if TYPE_CHECKING:
     from hotloop.training.config import TrainingConfig
 
-__all__ = ["CHECKPOINTS", "Keeper", "Kept", "checkpoints_in"]
+__all__ = ["CHECKPOINTS", "Keeper", "Kept", "checkpoints_in", "names_in"]
 
 CHECKPOINTS = "checkpoints"
 _KEPT = 2  # checkpoints from which the run can be continued
@@ -67,10 +67,7 @@ def checkpoints_in(folder: str) -> list[Kept]:
     than what it left behind. Nor do the times of files, which copies change.
     """
     directory = os.path.join(folder, CHECKPOINTS)
-    try:
-        names = sorted(os.listdir(directory), reverse=True)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+    names = sorted(names_in(directory), reverse=True)
     found = []
     for name in names:
         if not _STEP.fullmatch(name):
@@ -84,6 +81,22 @@ def checkpoints_in(folder: str) -> list[Kept]:
     return sorted(found, key=lambda kept: -kept.commit)
 
 
+def names_in(directory: str) -> list[str]:
+    """Names of what lies in a folder; of one that is not there none.
+
+    Raises
+    ------
+    CheckpointError
+        If it cannot be read.
+    """
+    try:
+        return os.listdir(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise CheckpointError(f"resume: {directory} cannot be read: {error}") from error
+
+
 class Keeper:
     """Saves one run.
 
@@ -95,8 +108,10 @@ class Keeper:
         Shows a line.
     checked : collection of str
         Tensors that are to be finite: of a run that went wrong nothing is saved.
+    monitor : str
+        Name of the value that says which epochs are the best.
     larger_is_better : bool
-        Of what is monitored.
+        Of that value.
 
     Attributes
     ----------
@@ -114,8 +129,10 @@ class Keeper:
         say: Callable[[str], None],
         checked: Collection[str],
         *,
+        monitor: str,
         larger_is_better: bool,
     ) -> None:
+        self._monitor = monitor
         self._config, self._folder, self._say = config, folder, say
         self._checked = frozenset(checked)
         self._sign = -1.0 if larger_is_better else 1.0
@@ -134,15 +151,26 @@ class Keeper:
 
     # ---- before the first step
 
-    def begin(self, n_bytes: int, best_bytes: int, steps: int, epoch: int) -> None:
+    def begin(
+        self,
+        n_bytes: int,
+        best_bytes: int,
+        steps: int,
+        scores: Sequence[float],
+        damaged: Collection[str] = (),
+    ) -> None:
         """Looks whether there is room, and what the folder holds already.
 
         Parameters
         ----------
         n_bytes, best_bytes : int
             Of a checkpoint and of a model's file, about.
-        steps, epoch : int
+        steps : int
             At which the run begins.
+        scores : sequence of float
+            Of the epochs before, of what is monitored.
+        damaged : collection of str
+            Checkpoints that were found not to be whole: the first ones to go.
 
         Raises
         ------
@@ -151,7 +179,7 @@ class Keeper:
         CheckpointError
             If output was asked for and the disk has no room for it.
         """
-        self.handed_at, self._epoch = steps, epoch
+        self.handed_at, self._epoch = steps, len(scores)
         if not self._config.enable_checkpointing:
             return
         needed = n_bytes * (_KEPT + 1) * self._config.save_last
@@ -165,25 +193,29 @@ class Keeper:
         needed = needed if most is None else min(needed, most + n_bytes)
         self._check_room(needed)
         if self._folder.is_asked and (path := self._folder.open(announce=False)) is not None:
-            self._kept = checkpoints_in(path)
-            self._commit = max((one.commit for one in self._kept), default=0)
+            known = checkpoints_in(path)
+            self._commit = max((one.commit for one in known), default=0)
+            self._kept = sorted(known, key=lambda one: one.path in damaged or one.commit < 0)
             self.last_path = self._kept[0].path if self._kept else None
-            self._find_best(path)
+            self._find_best(path, scores)
 
-    def _find_best(self, folder: str) -> None:
-        """The model files of the run before, by the score that their metadata says."""
-        from hotloop.interop.safetensors_file import read_metadata
-
+    def _find_best(self, folder: str, scores: Sequence[float]) -> None:
+        """The models of this run's epochs: those of another monitor, or of epochs that a run which
+        went another way had, are left where they are.
+        """
         directory = os.path.join(folder, CHECKPOINTS)
-        for name in os.listdir(directory) if os.path.isdir(directory) else ():
+        for name in names_in(directory):
             if not name.startswith("best-"):
                 continue
             path = os.path.join(directory, name)
             try:
-                score = float(read_metadata(path)["score"])
+                metadata = read_metadata(path)
+                score, epoch = float(metadata["score"]), int(metadata["epoch"])
             except (CheckpointError, KeyError, ValueError):
                 continue
-            self._best.append((score, path))
+            is_of_it = 0 < epoch <= len(scores) and scores[epoch - 1] == score
+            if is_of_it and metadata.get("monitor") == self._monitor:
+                self._best.append((score, path))
         self._sort_best()
 
     def _check_room(self, needed: int) -> None:
@@ -215,6 +247,11 @@ class Keeper:
                 os.unlink(trial)
         except OSError as error:  # a quota, for one, which disk_usage does not know
             raise CheckpointError(f"output_dir: {text}, got: {error}; {fix}") from error
+
+    @property
+    def mark(self) -> tuple[int, float]:
+        """Commit and time of the latest checkpoint, by which its file is known again."""
+        return self._kept[0].commit, self._kept[0].time
 
     # ---- when
 
@@ -320,7 +357,7 @@ class Keeper:
         return path
 
     def save_best(
-        self, tensors: Mapping[str, Array], metadata: Mapping[str, str], name: str, score: float
+        self, tensors: Mapping[str, Array], metadata: Mapping[str, str], epoch: int, score: float
     ) -> None:
         """Hands a model to the thread that writes it.
 
@@ -328,23 +365,27 @@ class Keeper:
         ----------
         tensors, metadata : mapping
             Of its file; own copies.
-        name : str
-            Of the file, without its ending.
+        epoch : int
+            From 1.
         score : float
             Of what is monitored.
         """
         folder = self._folder.open()
         if folder is None:
             return
-        path = os.path.join(folder, CHECKPOINTS, f"{name}.safetensors")
+        value = re.sub(r"[^\w.=@+-]+", "_", f"{self._monitor}{score:.4g}")
+        path = os.path.join(folder, CHECKPOINTS, f"best-epoch{epoch}-{value}.safetensors")
+        own = {"monitor": self._monitor, "score": repr(score), "epoch": str(epoch)}
         self._best_time = time.perf_counter()
-        self._writer.submit("best", lambda: self._write_best(tensors, metadata, path, score))
+        self._writer.submit(
+            "best", lambda: self._write_best(tensors, {**metadata, **own}, path, score)
+        )
 
     def _write_best(
         self, tensors: Mapping[str, Array], metadata: Mapping[str, str], path: str, score: float
     ) -> str:
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        n_bytes = write_safetensors(path, tensors, {**metadata, "score": repr(score)})
+        n_bytes = write_safetensors(path, tensors, metadata)
         if n_bytes < _VERIFIED_BYTES:
             read_safetensors(path, "checkpoint")
         self._best = [(score, path), *(one for one in self._best if one[1] != path)]
@@ -396,10 +437,9 @@ class Keeper:
                 self.saved_at = self.handed_at
         return written
 
-    def wait(self) -> list[str]:
-        """Waits until everything is on disk; as :meth:`poll`."""
+    def wait(self) -> None:
+        """Waits until everything is on disk."""
         self._writer.wait()
-        return self.poll()
 
     def close(self) -> None:
         """Ends the thread."""

@@ -11,11 +11,11 @@ from hotloop.base.rules import path as check_path
 from hotloop.base.rules import show
 from hotloop.errors import CheckpointError, CheckpointWarning, ConfigError
 from hotloop.training.checkpoints.folder import DIRECTORY
-from hotloop.training.checkpoints.keeper import CHECKPOINTS, checkpoints_in
+from hotloop.training.checkpoints.keeper import CHECKPOINTS, checkpoints_in, names_in
 from hotloop.training.checkpoints.snapshot import Snapshot
 from hotloop.training.config import TrainingConfig
 
-__all__ = ["Resumed", "adopt", "check_same_data", "chosen_then", "find"]
+__all__ = ["Resumed", "adopt", "check_same_data", "chosen_then", "find", "staying"]
 
 # Settings that may be others when a run goes on: they decide how long it takes, where, and what is
 # seen and kept of it, and not what a step computes.
@@ -39,13 +39,16 @@ class Resumed(NamedTuple):
     path : str or None
         Its file; None: a result had it in memory.
     folder : str or None
-        Of the run, where the file lies in one.
+        Of the run, where the file lies in one and it goes on there.
+    damaged : tuple of str
+        Checkpoints there that are not whole.
     """
 
     snapshot: Snapshot
     asked: TrainingConfig
     path: str | None
     folder: str | None
+    damaged: tuple[str, ...] = ()
 
 
 def find(resume: Any, output_dir: str | None) -> Resumed | None:
@@ -70,12 +73,9 @@ def find(resume: Any, output_dir: str | None) -> Resumed | None:
     if state is not ...:
         if state is None and resume.last_path is None:
             raise ConfigError("resume: the result has no state to go on from, as it ended by NaN")
-        made = (
-            _read(resume.last_path)
-            if state is None
-            else Resumed(state, resume._asked, None, _folder_of(resume.last_path))
-        )
-        return made._replace(asked=resume._asked)  # with its functions and callbacks
+        if state is not None:
+            return Resumed(state, resume._asked, None, _folder_of(resume.last_path))
+        return _read_of_result(resume)
     parent = DIRECTORY if output_dir is None else output_dir
     if resume == "auto" or resume is True:
         folders = _runs_in(parent)
@@ -87,12 +87,12 @@ def find(resume: Any, output_dir: str | None) -> Resumed | None:
                 " or resume='auto' to begin a run where there is none"
             )
         return _latest(folders[0])
-    path = check_path("resume", resume)
+    path = os.path.abspath(check_path("resume", resume))
     if os.path.isdir(path):
         if checkpoints_in(path):
             return _latest(path)
-        if os.path.basename(os.path.normpath(path)) == CHECKPOINTS:
-            return find(os.path.dirname(os.path.normpath(path)), output_dir)
+        if os.path.basename(path) == CHECKPOINTS:
+            return find(os.path.dirname(path), output_dir)
         folders = _runs_in(path)
         if not folders:
             raise CheckpointError(f"resume: there is no checkpoint in {path}")
@@ -108,6 +108,24 @@ def _read(path: str) -> Resumed:
     return Resumed(snapshot, asked, path, _folder_of(path))
 
 
+def _read_of_result(result: Any) -> Resumed:
+    """What a result wrote last, unless later runs took its place."""
+    path = result.last_path
+    fix = "go on from the latest result of that folder, or from a file by its path"
+    if not os.path.exists(path):
+        raise CheckpointError(
+            f"resume: {path}, where this result ended, is gone, as runs that went on from it keep "
+            f"two checkpoints; {fix}"
+        )
+    found = _read(path)
+    if [found.snapshot.run["commit"], found.snapshot.run["time"]] != list(result._written):
+        raise CheckpointError(
+            f"resume: {path}, where this result ended, was written again by a run that went on "
+            f"from elsewhere; {fix}"
+        )
+    return found._replace(asked=result._asked)  # with its functions and callbacks
+
+
 def _folder_of(path: str | None) -> str | None:
     """The folder of the run whose checkpoint lies there."""
     if path is None:
@@ -118,10 +136,7 @@ def _folder_of(path: str | None) -> str | None:
 
 def _runs_in(parent: str) -> list[str]:
     """Folders of runs with checkpoints, that with the latest one first."""
-    try:
-        names = [name for name in os.listdir(parent) if name.isdecimal()]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+    names = [name for name in names_in(parent) if name.isdecimal()]
     found = []
     for name in names:
         folder = os.path.join(parent, name)
@@ -132,18 +147,27 @@ def _runs_in(parent: str) -> list[str]:
 
 def _latest(folder: str) -> Resumed:
     """The latest whole checkpoint of a run; damaged ones are named."""
-    faults: list[str] = []
+    faults: dict[str, str] = {}
     kept = checkpoints_in(folder)
     for one in sorted(kept, key=lambda one: one.commit >= 0):  # damaged ones first, to be named
         try:
             found = _read(one.path)
         except CheckpointError as error:
-            faults.append(str(error).removeprefix("resume: "))
+            faults[one.path] = str(error).removeprefix("resume: ")
             continue
-        for fault in faults:
+        for fault in faults.values():
             warn(f"resume: {fault}; training goes on from {one.path}", CheckpointWarning)
-        return found
-    raise CheckpointError(f"resume: no checkpoint in {folder} is whole: {'; '.join(faults)}")
+        return found._replace(damaged=tuple(faults))
+    texts = "; ".join(faults.values())
+    raise CheckpointError(f"resume: no checkpoint in {folder} is whole: {texts}")
+
+
+def staying(resumed: Resumed, output_dir: str | None) -> Resumed:
+    """The same, without its folder where another ``output_dir`` was written."""
+    if resumed.folder is None or output_dir is None:
+        return resumed
+    parent, folder = os.path.realpath(output_dir), os.path.realpath(resumed.folder)
+    return resumed if parent in (folder, os.path.dirname(folder)) else resumed._replace(folder=None)
 
 
 def adopt(resumed: Resumed, config: Any, overrides: Mapping[str, Any]) -> TrainingConfig:

@@ -42,7 +42,7 @@ __all__ = ["Snapshot", "capture", "plain", "read_run", "restore", "snapshot_byte
 _VERSION = 1
 _TRAINED, _STATE, _BEST = "hotloop.trained.", "hotloop.state.", "hotloop.best."
 _AVERAGE, _SUM = "hotloop.ema.", "hotloop.sum."
-_CONTROL = ("attempted", "applied", "skipped", "loss_scale", "good_steps")
+_CONTROL = ("attempted", "applied", "skipped", "loss_scale", "good_steps", "lr")
 
 
 class Snapshot(NamedTuple):

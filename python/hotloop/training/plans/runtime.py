@@ -61,6 +61,7 @@ __all__ = [
     "has_statistics_of_rows",
     "resolve_by_batch",
     "run_whole",
+    "trace_two_rows",
 ]
 
 
@@ -705,10 +706,22 @@ def has_statistics_of_rows(model: Module, data: DataModule) -> bool:
         Without lazy layers.
     data : DataModule
     """
+    least = trace_two_rows(model, data).least_values
+    return least is not None and least < 4
+
+
+def trace_two_rows(model: Module, data: DataModule) -> Trace:
+    """A trace of training on two rows: what the model computes, whatever the batches are.
+
+    Parameters
+    ----------
+    model : Module
+        Without lazy layers.
+    data : DataModule
+    """
     fields = data.example_batch()
     two = [(dtype, (2, *shape[1:])) for dtype, shape in fields.values()]
-    trace = trace_aside(two, _calls(model, list(fields))[0], training=True)
-    return trace.least_values is not None and trace.least_values < 4
+    return trace_aside(two, _calls(model, list(fields))[0], training=True)
 
 
 def _calls(model: Module, names: list[str]) -> list[Callable[..., Any]]:

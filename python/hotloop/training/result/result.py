@@ -116,6 +116,7 @@ class TrainResult:
         self.predicted_peak_bytes: int = facts["predicted_peak_bytes"]
         self._state = state
         self._asked: Any = None  # the configuration as it was given
+        self._written: tuple[Any, ...] = facts["written"]  # by which its checkpoint is known again
         self._again: Any = None  # train with the model and the data
 
     def __repr__(self) -> str:

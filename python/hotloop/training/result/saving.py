@@ -108,12 +108,14 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     write_safetensors(path, tensors, {"format": "pt", "hotloop": described})
 
 
-def describe_model(model: Module) -> tuple[str, dict[str, Array]]:
+def describe_model(model: Module, *, with_graph: bool = True) -> tuple[str, dict[str, Array]]:
     """What a model's file has beside its weights.
 
     Parameters
     ----------
     model : Module
+    with_graph : bool
+        Whether it has what prediction needs.
 
     Returns
     -------
@@ -123,7 +125,12 @@ def describe_model(model: Module) -> tuple[str, dict[str, Array]]:
         Constants of its predict graph, by names that no value of the model has.
     """
     constants = _Constants({name for name, _ in state_items(model)})
-    return json.dumps(_describe(model, constants), allow_nan=False), constants.tensors
+    described = _describe(model, constants) if with_graph else _name_model(model)
+    return json.dumps(described, allow_nan=False), constants.tensors
+
+
+def _name_model(model: Module) -> dict[str, Any]:
+    return {"format": _FORMAT, "class": type(model).__name__}
 
 
 class _Constants:
@@ -159,7 +166,7 @@ class _Constants:
 
 def _describe(model: Module, constants: _Constants) -> dict[str, Any]:
     fitted = fitted_of(model)
-    described: dict[str, Any] = {"format": _FORMAT, "class": type(model).__name__}
+    described = _name_model(model)
     if fitted is None:
         return described
     described["fitted"] = {
@@ -573,8 +580,8 @@ def load(path: str | os.PathLike[str]) -> LoadedModel:
             raise CheckpointError(f"load: {path} is damaged: it has no checksums")
         if "graphs" not in described:
             raise CheckpointError(
-                f"load: {path} holds an untrained model's values only; build the module and "
-                "load_state_dict"
+                f"load: {path} holds a model's values without its predict graph; build the module "
+                "and load_state_dict"
             )
         return LoadedModel(tensors, described)
     except (CheckpointError, MemoryError):

@@ -19,7 +19,7 @@ from hotloop.errors import (
 )
 from hotloop.nn.module import Module
 from hotloop.nn.parameter import hold, release
-from hotloop.training.checkpoints.resuming import Resumed, adopt, chosen_then, find
+from hotloop.training.checkpoints.resuming import Resumed, adopt, chosen_then, find, staying
 from hotloop.training.config import TrainingConfig
 from hotloop.training.plans.accelerator import losing_device, take_autotune_cache
 from hotloop.training.plans.fitted import check_model, exclusive
@@ -176,8 +176,9 @@ def _find(resume: Any, config: Any, overrides: dict[str, Any]) -> Resumed | None
     """The checkpoint that is meant."""
     if resume is None or resume is False:
         return None
-    given = TrainingConfig.resolve(config, overrides)
-    return find(resume, given.output_dir)
+    output_dir = TrainingConfig.resolve(config, overrides).output_dir
+    found = find(resume, output_dir)
+    return None if found is None else staying(found, output_dir)
 
 
 def _finish(result: TrainResult, config: TrainingConfig, *, by_signal: bool) -> TrainResult:

@@ -16,7 +16,7 @@ from typing import Any
 
 from hotloop import _core
 from hotloop.base.messages import counted, show
-from hotloop.errors import HotloopError
+from hotloop.errors import CheckpointError, HotloopError
 from hotloop.nn.module import Module
 from hotloop.nn.parameter import Variable, frozen, lent, release
 from hotloop.training.checkpoints.resuming import Resumed
@@ -111,8 +111,10 @@ class Run:
         self._logged: dict[str, float] = {}  # by callbacks, for the epoch's row
         self.logs: dict[str, float] = {}
         self.exception: BaseException | None = None
+        self._has_begun = self._has_ended = False
         self._timings = dict.fromkeys(("plan", "train", "validate", "other"), 0.0)
-        self._timings["plan"] = time.perf_counter() - began
+        self._trains_since = time.perf_counter()
+        self._timings["plan"] = self._trains_since - began
         self._order: list[tuple[int, int]] = []  # of the epoch's batches, as the runner has it
         self.matrices = Matrices()
         self._at = Position()
@@ -175,14 +177,16 @@ class Run:
         self._records = Records(
             self, self._planner, self._asked, self._began, self._progress, self._resumed
         )
-        if self._resumed is not None:
-            self._records.go_on()
-        self._records.begin()
-        if is_shown:
-            show(describe_run(self._planner, self._records.describe(), self._describe_resumed()))
-        self._call("on_train_begin")
-        self._trains_since = time.perf_counter() - self._at.seconds
         try:
+            if self._resumed is not None:
+                self._records.go_on()
+            self._records.begin()
+            if is_shown:
+                output = self._records.describe()
+                show(describe_run(self._planner, output, self._describe_resumed()))
+            self._has_begun = True
+            self._call("on_train_begin")
+            self._trains_since = time.perf_counter() - self._at.seconds
             while self.epoch < config.max_epochs and not self._is_over():
                 self._run_epoch()
         except BaseException as error:
@@ -197,13 +201,17 @@ class Run:
     def _fail(self, error: BaseException) -> None:
         """Saves what was reached before an error, as far as that can be had."""
         self.exception = error
-        with contextlib.suppress(HotloopError):  # a lost device has no weights to show
-            self._call("on_exception")
-        with contextlib.suppress(HotloopError, OSError, MemoryError):
-            self._planner.runner.abandon()
-            self._count_on()
-            self._records.finish(self._records.take(for_file=False))
-        self._records.close()
+        try:
+            with contextlib.suppress(HotloopError):  # a lost device has no weights to show
+                self._call("on_exception")
+        finally:
+            with contextlib.suppress(Exception):  # the error is the one to be raised
+                if self._has_begun:
+                    self._planner.runner.abandon()
+                    self._count_on()
+                    self._records.finish(self._records.take(for_file=False))
+            with contextlib.suppress(Exception):
+                self._records.close()
 
     def _describe_resumed(self) -> str:
         """What the run goes on from, for the header."""
@@ -219,7 +227,7 @@ class Run:
         called = self._events.having(name) if called is None else called
         if not called:
             return
-        if name == "on_train_end":  # the model has its weights
+        if self._has_ended:  # the model has its weights
             for callback in called:
                 getattr(callback, name)(self)
             return
@@ -267,6 +275,8 @@ class Run:
         self._call("on_epoch_begin")
         runner = self._planner.runner
         self._order = self._planner.order(self.epoch)
+        if at.batches:
+            self._find_place()
         runner.seek(self.epoch, at.batches, self._order)
         with self._planner.explaining_memory():
             complete = self._run_batches(runner)
@@ -310,6 +320,33 @@ class Run:
             self._records.heed_step(ended_epoch=epoch)
         self._call("on_epoch_end")
 
+    def _find_place(self) -> None:
+        """Finds the batch that follows the samples of the epoch that were trained on: they may have
+        been cut into other micro-batches then.
+
+        Raises
+        ------
+        CheckpointError
+            If no step ends there.
+        """
+        at, per_step = self._at, self._planner.batches_per_step
+        left, batches = at.epoch_samples, 0
+        for number, count in self._order:
+            fit = min(count, left // self.train_plans[number][1])
+            batches, left = batches + fit, left - fit * self.train_plans[number][1]
+            if fit < count:
+                break
+        total = sum(count for _, count in self._order)
+        is_between = left or (batches < total and batches % per_step)
+        if is_between and self.config.resume_strict:
+            raise CheckpointError(
+                f"resume: {at.epoch_samples:,} samples of epoch {self.epoch + 1} were trained on, "
+                "and no step ends there as batches are cut now; go on with the memory of then, or "
+                "write resume_strict=False to train some of them again"
+            )
+        at.batches = batches - batches % per_step if is_between else batches
+        at.epoch_samples = self._count_rows(at.batches)
+
     def _heed(self, row: dict[str, float]) -> None:
         """Does what the monitor makes of an epoch."""
         verdict = self._monitor.judge(self.epoch, row)
@@ -320,7 +357,7 @@ class Run:
             self._weights.keep_best()
             self.matrices.keep_best(is_validated=any(name.startswith("val_") for name in row))
         if self._monitor.name in row and math.isfinite(row[self._monitor.name]):
-            self._records.heed_best(row[self._monitor.name])
+            self._records.heed_best(row[self._monitor.name], is_best=verdict.is_best)
         if verdict.is_last:
             self._stop_reason = self._stop_reason or "early_stopping"
 
@@ -351,8 +388,9 @@ class Run:
         self._set_factor()
 
     def _current_lr(self) -> float:
-        log = self.runtime.session.control_log(0)
-        return float(log[-1][3]) if log else 0.0
+        session = self.runtime.session
+        log = session.control_log(0)  # empty where the run went on behind its last step
+        return float(log[-1][3] if log else session.control()["lr"])
 
     def _run_batches(self, runner: _core.Runner) -> bool:
         """All steps of the epoch; False when training ends in between."""
@@ -567,6 +605,7 @@ class Run:
         release(self.runtime.layout.variables())
         self.runtime.download()  # the last that can fail: the model is new as a whole or not at all
         set_metadata(self.model, fitted)
+        self._has_ended = True
         self._records.finish_best()
         self._records.close()
         keeper = self._records.keeper
@@ -583,6 +622,7 @@ class Run:
             best_path=keeper.best_path,
             last_path=keeper.last_path,
             log_path=self._records.log.path,
+            written=keeper.mark if is_saved else (),
             confusion_matrix=self.matrices.of_result(has_best=self.has_best),
             monitor=monitor.name if monitor.best is not None else None,
             best_score=monitor.best,
@@ -623,6 +663,7 @@ def result_of_nothing(planner: Planner, seconds: float) -> TrainResult:
         state=None,
         best_path=None,
         last_path=None,
+        written=(),
         log_path=None,
         confusion_matrix=None,
         monitor=None,

@@ -6,8 +6,9 @@ kept, is for the keeper to say (training/checkpoints/keeper.py).
 
 from __future__ import annotations
 
-import os
-import re
+import functools
+import hashlib
+import math
 import uuid
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -16,16 +17,16 @@ import numpy as np
 import numpy.typing as npt
 
 from hotloop._version import __version__
-from hotloop.base.messages import counted, warn
+from hotloop.base.messages import counted, named, warn
 from hotloop.data.fingerprint import fingerprint, row_numbers
-from hotloop.errors import CheckpointError, CheckpointWarning
+from hotloop.errors import CheckpointError, CheckpointWarning, ConfigError
 from hotloop.nn.state import state_items
 from hotloop.training.checkpoints.folder import RunFolder
 from hotloop.training.checkpoints.keeper import Keeper
 from hotloop.training.checkpoints.resuming import Resumed, check_same_data
 from hotloop.training.checkpoints.snapshot import Snapshot, capture, plain, restore, snapshot_bytes
 from hotloop.training.config import TrainingConfig
-from hotloop.training.plans.runtime import Sums
+from hotloop.training.plans.runtime import Sums, trace_two_rows
 from hotloop.training.result.saving import describe_model
 from hotloop.training.run.csvlog import CsvLog
 
@@ -75,15 +76,12 @@ class Records:
         self._planner, self._progress = planner, progress
         self._resumed = resumed
         config = planner.config
-        continued = resumed.folder if resumed is not None else None
-        if continued is not None and config.output_dir is not None:
-            continued = continued if _is_within(continued, config.output_dir) else None
         self.folder = RunFolder(
             config,
             began,
             progress.show,
             device=planner.device.name,
-            continued=continued,
+            continued=resumed.folder if resumed is not None else None,
             is_quiet=progress.is_quiet,
         )
         slots = planner.runtime.layout.trainable
@@ -92,6 +90,7 @@ class Records:
             self.folder,
             progress.show,
             [name for slot in slots for name in slot.names],
+            monitor=planner.monitor.name,
             larger_is_better=planner.monitor.larger_is_better,
         )
         self.log = CsvLog(self.folder, is_wanted=config.logger in ("auto", "csv"))
@@ -101,7 +100,7 @@ class Records:
         self._data: dict[str, Any] | None = None
         self._rows: dict[str, Any] | None = None
         self._described: tuple[dict[str, str], dict[str, Any]] | None = None
-        self._best_epoch: int | None = None  # whose model was handed over
+        self._can_describe = True
 
     # ---- before the first step
 
@@ -113,7 +112,8 @@ class Records:
             snapshot_bytes(runtime, with_best=config.restore_best),
             best,
             self._run.steps_attempted,
-            self._run.epoch,
+            self._run.history.get(self._planner.monitor.name, [math.nan] * self._run.epoch),
+            self._resumed.damaged if self._resumed is not None else (),
         )
         if self.folder.is_asked and (config.logger is not None or config.enable_checkpointing):
             self.folder.open(announce=False)
@@ -145,6 +145,8 @@ class Records:
         is_within_epoch = snapshot.run["position"]["batches"] > 0
         sums = self._sums().stores if is_within_epoch else {}
         missing = restore(self._planner.runtime, snapshot, sums, strict=strict)
+        if strict:
+            self._check_model(snapshot)
         if missing:
             warn(
                 f"resume: the checkpoint lacks {counted(len(missing), 'value')}, {missing[0]} the "
@@ -185,6 +187,36 @@ class Records:
                 "divide the data as then, or write resume_strict=False"
             )
 
+    def _check_model(self, snapshot: Snapshot) -> None:
+        """Refuses a model of the same weights that computes or trains something else."""
+        then = snapshot.run["trainable"]
+        if changed := sorted(set(then) ^ set(self._trainable)):
+            raise ConfigError(
+                f"resume: what is trained must be what it was, got {named(changed)}, which "
+                f"{'was' if changed[0] in then else 'was not'} trained then; write "
+                "resume_strict=False to go on anyway"
+            )
+        model = snapshot.run["model"]
+        if model and model != self._model_digest:
+            raise ConfigError(
+                "resume: the model must be the one that the run began with, got one of the same "
+                "weights that computes something else (another activation, dropout or forward); "
+                "write resume_strict=False to go on anyway"
+            )
+
+    @property
+    def _trainable(self) -> list[str]:
+        return [slot.name for slot in self._planner.runtime.layout.trainable]
+
+    @functools.cached_property
+    def _model_digest(self) -> str:
+        """By which what the model computes is known again; "": it cannot be traced on two rows."""
+        try:
+            trace = trace_two_rows(self._planner.model, self._planner.data)
+        except Exception:  # the user's forward may raise anything
+            return ""
+        return hashlib.blake2b(str(trace.graph).encode(), digest_size=16).hexdigest()
+
     # ---- what is saved
 
     def take(self, *, for_file: bool) -> Snapshot:
@@ -217,7 +249,10 @@ class Records:
             "device": planner.device.name,
             "autotune_cache": planner.device.autotune_cache(),
             "data": self._fingerprint(),
-            "control": control,
+            "trainable": self._trainable,
+            "model": self._model_digest if for_file else "",
+            # An abandoned step had begun, and begins again.
+            "control": control | {"attempted": run.steps_attempted},
             **run.state_dict(),
         }
         return Snapshot(tensors, state, model)
@@ -226,9 +261,21 @@ class Records:
         """What ``hl.load`` needs beside the weights; the graph stays as long as no number moves."""
         if self._described is None or len(self._planner.runtime.numbers) > 1:
             with self._run.showing_weights():
-                described, constants = describe_model(self._planner.model)
-            self._described = {"hotloop": described}, constants
+                self._described = self._describe_now()
         return self._described
+
+    def _describe_now(self) -> tuple[dict[str, str], dict[str, Any]]:
+        model = self._planner.model
+        try:
+            described, constants = describe_model(model, with_graph=self._can_describe)
+        except Exception as error:  # the user's forward may raise anything
+            self._can_describe = False
+            self._progress.show(
+                "hotloop: warning: files of this run hold values without a predict graph, so that "
+                f"hl.load refuses them and load_state_dict takes them: {error}"
+            )
+            described, constants = describe_model(model, with_graph=False)
+        return {"format": "pt", "hotloop": described}, constants
 
     def heed_step(self, *, ended_epoch: int | None = None) -> None:
         """Saves where that is due after steps; says what was written or failed since."""
@@ -237,29 +284,30 @@ class Records:
             self.keeper.save(self.take(for_file=True), steps, self._run.epoch)
         self._tell()
 
-    def heed_best(self, score: float) -> None:
-        """Saves the model of an epoch that may be among the best, unless that can wait."""
-        keeper = self.keeper
-        waits = self._planner.config.restore_best and self._planner.config.save_top_k == 1
-        if not keeper.is_wanted(score) or not (keeper.is_best_due() or not waits):
-            return
-        self._save_best(score, self._run.epoch)
-        self._tell()
+    def heed_best(self, score: float, *, is_best: bool) -> None:
+        """Saves the model of an epoch that may be among the best, unless that can wait.
 
-    def _save_best(self, score: float, epoch: int) -> None:
-        if self.folder.open() is None:
+        Parameters
+        ----------
+        score : float
+            Of what is monitored.
+        is_best : bool
+            Whether no epoch was better, by the monitor.
+        """
+        keeper, config = self.keeper, self._planner.config
+        if not keeper.is_wanted(score) or (config.save_top_k == 1 and not is_best):
+            return
+        waits = config.restore_best and config.save_top_k == 1
+        if (waits and not keeper.is_best_due()) or self.folder.open() is None:
             return
         with self._run.showing_weights():
-            self._hand_best(score, epoch)
+            self._hand_best(score, self._run.epoch)
+        self._tell()
 
     def _hand_best(self, score: float, epoch: int) -> None:
-        model = self._planner.model
-        described, constants = describe_model(model)
-        metadata = {"format": "pt", "hotloop": described}
-        name = re.sub(r"[^\w.=@+-]+", "_", f"{self._planner.monitor.name}{score:.4g}")
-        tensors = {**model.state_dict(), **constants}
-        self.keeper.save_best(tensors, metadata, f"best-epoch{epoch}-{name}", score)
-        self._best_epoch = epoch
+        metadata, constants = self._describe_now()
+        tensors = {**self._planner.model.state_dict(), **constants}
+        self.keeper.save_best(tensors, metadata, epoch, score)
 
     def finish(self, snapshot: Snapshot | None) -> None:
         """Saves where the run ended.
@@ -276,6 +324,7 @@ class Records:
             return
         model, constants = self._describe()
         snapshot.tensors.update(constants)
+        snapshot.run["model"] = self._model_digest
         self.keeper.save(snapshot._replace(model=model), steps, snapshot.run["epoch"])
 
     def finish_best(self) -> None:
@@ -284,16 +333,18 @@ class Records:
         epoch, best = monitor.best_epoch, monitor.best
         if not self._planner.config.restore_best or best is None or epoch is None:
             return
-        if epoch == self._best_epoch or not self.keeper.is_wanted(best):
-            return
-        if self.folder.open() is not None:
+        self.keeper.wait()  # a write that failed is tried again
+        if self.keeper.is_wanted(best) and self.folder.open() is not None:
             self._hand_best(best, epoch)
 
     def close(self) -> None:
-        """Waits until everything is on disk."""
-        self.keeper.wait()
-        self.keeper.close()
-        self.folder.close()
+        """Waits until everything is on disk, says so, and lets other calls go on with the run."""
+        try:
+            self.keeper.wait()
+            self._tell()
+        finally:
+            self.keeper.close()
+            self.folder.close()
 
     def _tell(self) -> None:
         for path in self.keeper.poll():
@@ -303,9 +354,3 @@ class Records:
 def _narrow(rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
     """Row numbers in half the bytes, where they fit."""
     return rows.astype(np.int32) if not len(rows) or rows.max() < 2**31 else rows
-
-
-def _is_within(folder: str, parent: str) -> bool:
-    """Whether a run's folder is one of those in a directory of runs, or that directory itself."""
-    parent = os.path.realpath(parent)
-    return os.path.realpath(folder) == parent or os.path.realpath(os.path.dirname(folder)) == parent
