@@ -208,3 +208,12 @@ def test_flipped_bits(checkpoint: bytes, tmp_path: Path) -> None:
 def test_more_at_the_end(checkpoint: bytes, tmp_path: Path) -> None:
     assert is_detected(tmp_path / "file.safetensors", checkpoint + b"\0")
     assert not is_detected(tmp_path / "file.safetensors", checkpoint)
+
+
+def test_weights_of_a_damaged_file(checkpoint: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "file.safetensors"
+    path.write_bytes(checkpoint)
+    hl.read_weights(path)
+    path.write_bytes(checkpoint[:-1] + bytes([checkpoint[-1] ^ 1]))
+    with pytest.raises(hl.CheckpointError, match="is damaged: the bytes of"):
+        hl.read_weights(path)

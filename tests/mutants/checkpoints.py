@@ -14,7 +14,7 @@ MUTANTS = [
     Mutant(
         "the-header-has-no-checksum",
         _FILE,
-        "_check_header(path, what, header)\n",
+        "_check_header(path, what, raw.read(n))\n",
         "pass\n",
         python(_KILLS + "test_flipped_bits"),
     ),

@@ -11,11 +11,12 @@ the tensors is noticed. A checksum tells damage, not forgery.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,7 +27,7 @@ from hotloop.errors import CheckpointError, ConfigError
 
 Array: TypeAlias = npt.NDArray[Any]
 
-__all__ = ["make_header", "read_metadata", "read_safetensors", "write_safetensors"]
+__all__ = ["check_tensors", "make_header", "read_metadata", "read_safetensors", "write_safetensors"]
 
 _DTYPES = {
     "float32": "F32",
@@ -127,18 +128,10 @@ def read_safetensors(path: str, what: str = "load") -> tuple[dict[str, Array], d
     CheckpointError
         If it cannot be read, or a checksum tells damage.
     """
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        metadata = read_metadata(path, what)
-        with safe_open(path, framework="numpy") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError, TypeError) as error:
-        if isinstance(error, CheckpointError):
-            raise
-        raise _unreadable(path, what, error) from error
-    if "checksums" in metadata:
-        _check_tensors(path, what, tensors, metadata["checksums"])
+    metadata = read_metadata(path, what)
+    with _reading(path, what) as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    check_tensors(path, what, tensors, metadata)
     return tensors, metadata
 
 
@@ -155,21 +148,29 @@ def read_metadata(path: str, what: str = "load") -> dict[str, str]:
     ------
     CheckpointError
     """
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="numpy") as file:  # checks lengths and offsets
-            metadata = dict(file.metadata() or {})
+    with _reading(path, what) as file:
+        metadata = dict(file.metadata() or {})
         if "crc32" in metadata or "checksums" in metadata:
             with open(path, "rb") as raw:
                 (n,) = struct.unpack("<Q", raw.read(8))
-                header = raw.read(n)
-            _check_header(path, what, header)
-    except (SafetensorError, OSError, ValueError, TypeError, struct.error) as error:
-        if isinstance(error, CheckpointError):
-            raise
-        raise _unreadable(path, what, error) from error
+                _check_header(path, what, raw.read(n))
     return metadata
+
+
+@contextlib.contextmanager
+def _reading(path: str, what: str) -> Iterator[Any]:
+    """An open file, whose lengths and offsets were checked; errors name it."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            yield file
+    except CheckpointError:
+        raise
+    except (SafetensorError, OSError, ValueError, TypeError, struct.error) as error:
+        is_other = not path.endswith(".safetensors") and os.path.isfile(path)
+        hint = _TORCH_HINT if is_other else ""
+        raise CheckpointError(f"{what}: {path} cannot be read: {error}{hint}") from error
 
 
 def _check_header(path: str, what: str, header: bytes) -> None:
@@ -181,20 +182,32 @@ def _check_header(path: str, what: str, header: bytes) -> None:
         )
 
 
-def _check_tensors(path: str, what: str, tensors: Mapping[str, Array], text: str) -> None:
-    sums = json.loads(text)
+def check_tensors(
+    path: str, what: str, tensors: Mapping[str, Any], metadata: Mapping[str, str]
+) -> None:
+    """Checks the bytes of a file's tensors, where its metadata has their checksums.
+
+    Parameters
+    ----------
+    path, what : str
+        For the messages.
+    tensors : mapping of str to array or bytes
+    metadata : mapping of str to str
+
+    Raises
+    ------
+    CheckpointError
+        If a checksum tells damage.
+    """
+    if "checksums" not in metadata:
+        return
+    sums = json.loads(metadata["checksums"])
     if not isinstance(sums, dict) or sums.keys() != tensors.keys():
         raise CheckpointError(f"{what}: {path} is damaged: its checksums are of other tensors")
-    for name, array in tensors.items():
-        flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    for name, values in tensors.items():
+        flat = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
         if _hex(zlib.crc32(flat.data)) != sums[name]:
             raise CheckpointError(
                 f"{what}: {path} is damaged: the bytes of {name} are not those that were written, "
                 "by their checksum"
             )
-
-
-def _unreadable(path: str, what: str, error: Exception) -> CheckpointError:
-    is_other = not path.endswith(".safetensors") and os.path.isfile(path)
-    hint = _TORCH_HINT if is_other else ""
-    return CheckpointError(f"{what}: {path} cannot be read: {error}{hint}")

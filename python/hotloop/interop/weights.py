@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from hotloop.base.rules import path as check_path
 from hotloop.errors import CheckpointError
+from hotloop.interop.safetensors_file import check_tensors, read_metadata
 from hotloop.interop.torch_file import is_state, read_torch_file
 
 __all__ = ["read_weights"]
@@ -32,6 +33,8 @@ def _read_safetensors(path: str) -> dict[str, Array]:
         raise CheckpointError(f"{path}: there is no such file") from None
     except (SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(f"{path}: cannot be read: {error}") from error
+    raw = {name: np.frombuffer(entry["data"], np.uint8) for name, entry in entries}
+    check_tensors(path, "read_weights", raw, read_metadata(path, "read_weights"))
     state = {}
     for name, entry in entries:
         kind, data, shape = entry["dtype"], bytes(entry["data"]), entry["shape"]
