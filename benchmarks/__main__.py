@@ -151,13 +151,16 @@ def measure(workload: Workload, options: argparse.Namespace, mkl_path: Path | No
     return Row(workload.title, ratios, workload.aims, raw=raw, profile=profile)
 
 
-def sides_on_gpu(workload: Workload, gpu: dict[str, Any], smoke: bool) -> Iterator[Side]:
+def sides_on_gpu(
+    workload: Workload, gpu: dict[str, Any], smoke: bool, without: Sequence[str] = ()
+) -> Iterator[Side]:
     """hotloop first, then PyTorch in every mode; in a smoke test it may be PyTorch on the CPU."""
     shared = ["--precision", workload.precision, *(["--smoke"] if smoke else [])]
     own = (workload.name, "--device", "cuda", *shared)
     yield Side("hotloop", ("benchmarks.worker_hotloop", *own))
     device = "cuda" if gpu["torch_device"] or not smoke else "cpu"
-    for mode in (*(mode for modes in COLUMNS_CUDA.values() for mode in modes), "copy"):
+    columns = {name: modes for name, modes in COLUMNS_CUDA.items() if name not in without}
+    for mode in (*(mode for modes in columns.values() for mode in modes), "copy"):
         if mode == "graph" and device == "cpu":
             continue
         command = (workload.name, mode, "--device", device, *shared)
@@ -173,7 +176,7 @@ def measure_on_gpu(workload: Workload, options: argparse.Namespace, gpu: dict[st
     """One workload beside PyTorch on the same GPU."""
     if workload.precision == "bf16-mixed" and int(gpu["architecture"].removeprefix("sm_")) < 80:
         workload = workload.at("16-mixed")  # sm_75 has no bfloat16
-    sides = list(sides_on_gpu(workload, gpu, options.smoke))
+    sides = list(sides_on_gpu(workload, gpu, options.smoke, options.without))
     slices, absent = compete(sides, options.rounds, options.seconds)
     rates = {name: rates_of(each) for name, each in slices.items()}
     ratios = {}
@@ -283,7 +286,11 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--only", nargs="+", metavar="NAME")
     parser.add_argument(
-        "--without", nargs="+", default=[], metavar="COLUMN", help="compiled, say: it takes minutes"
+        "--without",
+        nargs="+",
+        default=[],
+        metavar="COLUMN",
+        help="compiled, or graphs on a GPU, say: they take minutes",
     )
     parser.add_argument("--smoke", action="store_true", help="everything in miniature, on a GPU")
     parser.add_argument("--out", type=Path, help="default: benchmarks/results/DATE.json")

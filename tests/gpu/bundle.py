@@ -28,6 +28,7 @@ PACKAGES = {
     "setuptools": "setuptools",
     "numpy": "numpy",
     "safetensors": "safetensors",
+    "tomli-w": "tomli_w",
     "tqdm": "tqdm",
     "pytest": "pytest",
     "pluggy": "pluggy",
