@@ -18,6 +18,8 @@ from benchmarks.workloads import Workload, find
 
 __all__ = ["Slices", "parser_of", "serve", "serve_cases", "workload_of"]
 
+_SECONDS_BEHIND = 0.02
+
 
 def parser_of(description: str | None) -> argparse.ArgumentParser:
     """The command line that both sides share: which workload, and where."""
@@ -92,10 +94,22 @@ class Slices:
 def serve(
     step: Callable[[], int], synchronize: Callable[[], None] | None = None, **facts: Any
 ) -> None:
-    """Runs ``step``, which returns its samples, slice after slice."""
+    """Runs ``step``, which returns its samples, slice after slice.
+
+    A device may run far behind: thousands of launches are waiting when a slice's time is over. So
+    steps are waited for, every 20 milliseconds or so of them.
+    """
+    n_steps = 1
+    if synchronize is not None:
+        synchronize()
+        began = time.perf_counter()
+        step()
+        synchronize()
+        n_steps = max(1, int(_SECONDS_BEHIND / (time.perf_counter() - began)))
     slices = Slices(synchronize, **facts)
-    while slices.done(step()):
-        pass
+    while slices.done(sum(step() for _ in range(n_steps))):
+        if synchronize is not None:
+            synchronize()
 
 
 def serve_cases(make: Callable[[str], Callable[[], int]], **facts: Any) -> None:

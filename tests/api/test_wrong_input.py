@@ -260,7 +260,10 @@ BAD_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "class": ({"class_weight": {"cat": 2.0}}, "class_weight: classes are 0, 1, 2, got 'cat'"),
     "callbacks": ({"callbacks": 3}, "callbacks: must be a list"),
     "resume": ({"resume": 5}, "resume: .*got 5"),
-    "precision": ({"precision": "tf32"}, "precision: 'tf32' .*this run is on the CPU"),
+    "precision": (
+        {"precision": "tf32", "accelerator": "cpu"},
+        "precision: 'tf32' .*this run is on the CPU",
+    ),
 }
 
 

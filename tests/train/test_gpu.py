@@ -743,6 +743,8 @@ print(run("cpu").steps, run("auto").device)
 
 def test_a_forked_child() -> None:
     code = """
+import warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads, Python 3.12's
 print(run().steps, flush=True)
 if os.fork() == 0:
     try:

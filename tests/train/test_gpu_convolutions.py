@@ -159,7 +159,8 @@ class Normed(nn.Module):
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "16-mixed"])
 def test_statistics_come_with_the_convolutions(gpu: _core.Device, precision: str) -> None:
     """Sums of what cuDNN has in hand; weights and running statistics are those of the CPU. A GPU
-    has them of results that it does not read at once; which of them in float32, no GPU has told."""
+    has them of results that it does not read at once: an H100 in 16 bits, but not of a stem's three
+    channels; which of them in float32, no GPU has told."""
     needs(gpu, precision)
     width, side, n = (8, 18, 40) if IS_EMULATED else (256, 224, 16)
     images = RNG.normal(2, 1, (n, 3, side, side)).astype(np.float32)
@@ -168,8 +169,9 @@ def test_statistics_come_with_the_convolutions(gpu: _core.Device, precision: str
     text = hl.plan(Normed(width), rows, config(**fields)).text
     if IS_EMULATED or (gpu.reduced_dtype == "bfloat16" and precision != "32-true"):
         sums = re.findall(r"cuda\.conv\.cudnn.*\{x, mean_rows\(x\), var_rows\(x\)\}", text)
-        assert len(sums) == 2
-        assert not re.search(r"cuda\.(moments|batch_norm)\b", text)
+        assert len(sums) == (2 if IS_EMULATED else 1)
+        norms = re.findall(r"cuda\.(?:moments|batch_norm)\b", text)
+        assert len(norms) == 2 - len(sums)
     got = []
     for accelerator_fields in ({"accelerator": "cpu", "precision": "32-true"}, {}):
         hl.manual_seed(1)
