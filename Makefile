@@ -145,7 +145,8 @@ cuda-check: build
 		$(PYTEST) $(ARGS) tests/train/test_gpu.py tests/train/test_gpu_products.py \
 		tests/train/test_gpu_convolutions.py tests/train/test_gpu_recurrent.py \
 		tests/train/test_attention_precision.py tests/train/test_gpu_copies.py::test_same_bits_as_casts \
-		tests/train/test_gpu_launches.py tests/ops/test_values.py tests/models/test_memory_gpu.py
+		tests/train/test_gpu_launches.py tests/ops/test_values.py tests/ops/test_conv_16.py \
+		tests/models/test_memory_gpu.py
 
 # Registers, stack, spills and shared memory of every kernel against tests/cuda/resources.txt;
 # ARGS=--write writes it anew.
