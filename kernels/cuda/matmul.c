@@ -119,6 +119,12 @@ static bool is_small(const product *made)
     return made->p.a.n == 1 && count_tiles(made, HL_CUDA_MATMUL_TILE) <= SMALL_TILES;
 }
 
+bool hl_cuda_matmul_is_small(const hl_graph *graph, hl_node_id id)
+{
+    product made = make_product(graph, &graph->nodes[id], 0);
+    return is_small(&made);
+}
+
 static int64_t count_small_tiles(const product *made)
 {
     return count_tiles(made, HL_CUDA_MATMUL_SMALL_TILE);

@@ -134,6 +134,8 @@ hl_status hl_cuda_matmul_check(const hl_device *device, const hl_graph *graph, h
                                hl_reason *out_why_not);
 /* The plain kernel, last in the family's list. */
 extern const hl_kernel hl_cuda_matmul_plain;
+/* It has a way for so few tiles that a library may be no faster. */
+bool hl_cuda_matmul_is_small(const hl_graph *graph, hl_node_id node);
 #endif
 
 #endif

@@ -87,6 +87,13 @@ static hl_status query_lt(hl_device *device, const hl_graph *graph, hl_node_id i
     return HL_OK;
 }
 
+static void deinit_state(lt_state *state)
+{
+    if (state && state->lt) hl_lt_descs_deinit(state->lt, &state->work.descs);
+    if (state) hl_tuned_deinit(&state->tuned);
+    hl_free(state);
+}
+
 static hl_status make_descs(lt_state *state)
 {
     hl_device *device = state->tuned.device;
@@ -105,10 +112,12 @@ static hl_status prepare_lt(hl_device *device, const hl_graph *graph, hl_node_id
     hl_status status;
     HL_GOTO(begin_state(device, graph, id, state, &why_not));
     HL_GOTO(make_descs(state));
+    if (hl_cuda_matmul_is_small(graph, id))
+        HL_GOTO(hl_tuned_compare(&state->tuned, graph, id, &hl_cuda_matmul_plain));
     out_state->impl = state;
-    state = NULL;
+    return HL_OK;
 cleanup:
-    hl_free(state);
+    deinit_state(state);
     if (status == HL_ERROR_CONFIG)
         status = hl_status_set(HL_ERROR_DEVICE, "cuBLASLt: must do what it said it could, got %s",
                                why_not.text);
@@ -117,9 +126,7 @@ cleanup:
 
 static void release_lt(hl_kernel_state *kernel_state)
 {
-    lt_state *state = kernel_state->impl;
-    if (state) hl_lt_descs_deinit(state->lt, &state->work.descs);
-    hl_free(state);
+    deinit_state(kernel_state->impl);
 }
 
 /* ---- launch ---------------------------------------------------------------------------------- */

@@ -25,6 +25,7 @@ static const refusal_row rows[HL_REFUSALS] = {
     [HL_REFUSAL_DROPS_NAN] = {"it makes a number of NaN", "drops NaN", HL_LOG_INFO, true},
     [HL_REFUSAL_COSTS_MORE] = {"it is slower than without what is fused, and a kernel for that",
                                "apart", HL_LOG_INFO, false},
+    [HL_REFUSAL_SLOWER] = {"it is slower than hotloop's own kernel", "own", HL_LOG_INFO, false},
 };
 
 void hl_refusals_deinit(hl_refusals *refusals)
@@ -119,7 +120,8 @@ hl_status hl_problem_check(hl_device *base, const hl_problem *problem, bool dete
     const bool counts[HL_REFUSALS] = {[HL_REFUSAL_FAILS] = true,
                                       [HL_REFUSAL_VARIES] = deterministic,
                                       [HL_REFUSAL_DROPS_NAN] = true,
-                                      [HL_REFUSAL_COSTS_MORE] = benchmark};
+                                      [HL_REFUSAL_COSTS_MORE] = benchmark,
+                                      [HL_REFUSAL_SLOWER] = benchmark};
     hl_status status = HL_OK;
     hl_mutex_lock(&device->library_lock);
     for (int r = HL_REFUSAL_FAILS; r < HL_REFUSALS && status == HL_OK; r++) {

@@ -15,6 +15,7 @@ typedef enum hl_refusal {
     HL_REFUSAL_VARIES,    /* none gives the same bits twice: for plans that are deterministic */
     HL_REFUSAL_DROPS_NAN, /* its activation makes a number of NaN: so do all that end in that one */
     HL_REFUSAL_COSTS_MORE, /* than without its programs: for plans that are autotuned */
+    HL_REFUSAL_SLOWER,     /* than hotloop's own kernel: for plans that are autotuned */
     HL_REFUSALS
 } hl_refusal;
 

@@ -12,7 +12,8 @@
  * a margin. A problem with programs is timed against the one without, plus what kernels in the
  * programs' place would take, which is what a copy of as many bytes takes (an upper bound: the
  * launch counts for every matrix); where that is faster by the margin, the problem is refused, and
- * the plan is made again without the programs.
+ * the plan is made again without the programs. A problem that hotloop's own kernel may be good at
+ * is timed against that in the same way.
  *
  * The outcome is kept (autotune_cache.h): for the next node of the same description, the next plan
  * and the next process. An algorithm that was kept is taken only if the heuristics still name it:
@@ -26,17 +27,19 @@
 #include "base/alloc.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "ir/fusion.h"
 #include "kernels/cuda/autotune_cache.h"
 #include "kernels/cuda/matmul.h"
 
 /* A node's share of plan time, and what one candidate gets of it in a round. */
 enum { MAX_NS = 1000000000, MAX_LAUNCHES = 50, ROUNDS = 5, WARM_ROUNDS = 100 };
 static const float ROUND_MS = 0.5f, WARM_MS = 5, MARGIN = 0.97f;
-/* The problem's and the bare one's algorithms, and a copy. */
-enum { MAX_CANDIDATES = 2 * HL_TUNED_ALGOS + 1, SAMPLE_BYTES = 4096 };
+/* The problem's and the bare one's algorithms, a copy, and hotloop's own kernel. */
+enum { MAX_CANDIDATES = 2 * HL_TUNED_ALGOS + 2, SAMPLE_BYTES = 4096 };
 
-/* FUSED: the node's problem. COPY: of half of the result onto the other half. */
-typedef enum kind { FUSED, BARE, COPY } kind;
+/* FUSED: the node's problem. COPY: of half of the result onto the other half. OWN: the node by
+ * hotloop's own kernel. */
+typedef enum kind { FUSED, BARE, COPY, OWN } kind;
 typedef struct candidate {
     kind kind;
     int which;
@@ -231,7 +234,10 @@ static hl_status launch_times(const tuning *t, const candidate *c, int n, bool *
     size_t bytes = count_copied(t->state);
     *out_refused = false;
     for (int i = 0; i < n; i++) {
-        if (c->kind != COPY)
+        if (c->kind == OWN)
+            HL_TRY(t->state->own->launch(&t->state->own_state, t->place.args, t->place.launch,
+                                         t->place.stream));
+        else if (c->kind != COPY)
             HL_TRY(t->state->ops->launch(t->state, &t->place, c->kind == BARE, c->which, false,
                                          out_refused));
         else
@@ -347,6 +353,15 @@ static float time_apart(const tuning *t)
     return bare->ms + copy->ms * (float)t->state->problem.apart_bytes / copied;
 }
 
+/* HL_ERROR_CONFIG: what would take the problem's place is faster, and it is refused. */
+static hl_status compare(const tuning *t, const candidate *best)
+{
+    const candidate *own = pick(t, OWN);
+    float apart = time_apart(t), most = MARGIN * best->ms;
+    if (own && own->ms < most && own->ms <= apart) return refuse(t, HL_REFUSAL_SLOWER);
+    return apart < most ? refuse(t, HL_REFUSAL_COSTS_MORE) : HL_OK;
+}
+
 static hl_status choose_fastest(tuning *t)
 {
     hl_tuned *state = t->state;
@@ -354,12 +369,13 @@ static hl_status choose_fastest(tuning *t)
     hl_status status;
     HL_GOTO(list_algos(t, true));
     if (state->problem.apart_bytes) HL_GOTO(list_bare(t));
+    if (state->own) t->list[t->n++] = (candidate){.kind = OWN};
     HL_GOTO(measure(t));
     best = pick(t, FUSED);
     if (!best) HL_GOTO(refuse(t, HL_REFUSAL_FAILS));
     state->chosen = best->which;
     state->us = 1e3f * best->ms;
-    if (time_apart(t) < MARGIN * best->ms) HL_GOTO(refuse(t, HL_REFUSAL_COSTS_MORE));
+    HL_GOTO(compare(t, best));
     keep(state);
 cleanup:
     state->ops->end_bare(state);
@@ -417,7 +433,7 @@ hl_status hl_tuned_tune(const hl_kernel_state *kernel_state, void *const *args,
     hl_tuned *state = kernel_state->impl;
     tuning t = {.state = state, .place = {args, launch, stream}, .until = hl_os_time_ns() + MAX_NS};
     HL_TRY(check_refusals(state));
-    if (state->benchmark && (state->n_algos > 1 || state->problem.apart_bytes))
+    if (state->benchmark && (state->n_algos > 1 || state->problem.apart_bytes || state->own))
         return tune_measured(&t);
     HL_TRY(list_algos(&t, false));
     state->chosen = t.list[0].which;
@@ -446,6 +462,26 @@ void hl_tuned_init(hl_device *device, const hl_graph *graph, hl_node_id id, cons
                             .deterministic = graph->deterministic};
     for (int32_t j = 0; j < node->n_out && j < HL_TUNED_OUTS; j++)
         out_tuned->out_bytes[j] = count_bytes(graph, node->out + j);
+}
+
+hl_status hl_tuned_compare(hl_tuned *tuned, const hl_graph *graph, hl_node_id id,
+                           const hl_kernel *own)
+{
+    hl_kernel_req req = {0};
+    hl_reason why_not;
+    if (!tuned->benchmark || hl_fusion_find(graph, &graph->nodes[id], own->fusions) < 0)
+        return HL_OK;
+    hl_status status = own->query(tuned->device, graph, id, &req, &why_not);
+    if (status != HL_OK) return status == HL_ERROR_CONFIG ? HL_OK : status;
+    HL_TRY(own->prepare(tuned->device, graph, id, &tuned->own_state));
+    tuned->own = own;
+    return HL_OK;
+}
+
+void hl_tuned_deinit(hl_tuned *tuned)
+{
+    if (tuned->own) tuned->own->release(&tuned->own_state);
+    tuned->own = NULL;
 }
 
 size_t hl_tuned_scratch_bytes(const hl_tuned *tuned)

@@ -39,11 +39,18 @@ struct hl_tuned {
     bool benchmark, deterministic;
     int n_algos, chosen;
     float us; /* of a launch, as measured by this state; 0: it was not */
+    /* hotloop's own kernel for the same node, where it may be the faster one; NULL: not compared */
+    const hl_kernel *own;
+    hl_kernel_state own_state;
 };
 
 /* All that the node tells: the library's own fields are the caller's to set. */
 void hl_tuned_init(hl_device *device, const hl_graph *graph, hl_node_id node,
                    const hl_tuned_ops *ops, hl_tuned *out_tuned);
+/* Prepares `own`, if it computes the node and the plan is autotuned, to be compared with. */
+hl_status hl_tuned_compare(hl_tuned *tuned, const hl_graph *graph, hl_node_id node,
+                           const hl_kernel *own);
+void hl_tuned_deinit(hl_tuned *tuned);
 /* The scratch that comparing bits takes; 0: nobody will. */
 size_t hl_tuned_scratch_bytes(const hl_tuned *tuned);
 /* hl_kernel's functions. */

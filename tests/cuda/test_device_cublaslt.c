@@ -448,7 +448,7 @@ static void test_autotune_cache(void)
     lt_device_close(device);
 
     check_case("a cached algorithm that no longer runs");
-    device = lt_device_open(&(hl_fake_lt_config){.n_broken = 4});
+    device = lt_device_open(&(hl_fake_lt_config){.n_broken = 4, .ms = {[6] = 1}});
     CHECK_OK(hl_cuda_autotune_read(device, text));
     CHECK_INT(run_product(device, true, 1), 6);
     lt_device_close(device);

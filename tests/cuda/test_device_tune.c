@@ -125,6 +125,27 @@ static void test_apart(void)
     }
 }
 
+/* An emulated launch takes a millisecond. relu's mask is nothing that the own kernel makes. */
+static void test_own_kernel(void)
+{
+    static const char *const fusions[] = {"", "relu(x)", "relu(x), gt(x, 0)"};
+    for (int i = 0; i < 3; i++)
+        for (int slow = 0; slow < 2; slow++) {
+            check_case("'%s' by the library in %s than a millisecond", fusions[i],
+                       slow ? "more" : "less");
+            double ms = slow ? 1.05 : 1.02;
+            hl_device *device =
+                lt_device_open(&(hl_fake_lt_config){.ms = {ms, ms, 0, ms, 0, 0, ms}});
+            bool is_own = slow && i < 2;
+            CHECK_INT(tune(device, fusions[i], true, false, "own kernel"), is_own ? -1 : 0);
+            CHECK(!strstr(find_name(device, fusions[i], true, false), "cublaslt") == is_own);
+            CHECK(strstr(find_name(device, fusions[i], false, false), "cublaslt") != NULL);
+            CHECK_INT(count_warnings(), 0);
+            CHECK_INT(tune(device, fusions[i], true, false, NULL), is_own ? -1 : 0);
+            lt_device_close(device);
+        }
+}
+
 /* Plans that are autotuned know of it by the cache. */
 static void test_apart_is_kept(void)
 {
@@ -564,6 +585,7 @@ int main(void)
     setenv("HOTLOOP_CUBLASLT_PATH", FAKE_LT, 1);
     test_clock();
     test_apart();
+    test_own_kernel();
     test_apart_is_kept();
     test_varying();
     test_nan();
