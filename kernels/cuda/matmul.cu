@@ -116,23 +116,6 @@ template <class P> struct summing {
     }
 };
 
-/* Calls store(e, read(e)) for each e < n that is `lane` plus a multiple of 32. A warp that has a
- * tile to itself has nobody to run while it waits: so many are read before the first is stored, and
- * their ways from memory are waited for together. */
-enum { READS_AHEAD = 8 };
-template <class R, class S> HL_DEVICE void copy_by_warp(int n, int lane, R read, S store)
-{
-    for (int e0 = lane; e0 < n; e0 += READS_AHEAD * 32) {
-        decltype(read(0)) value[READS_AHEAD];
-        HL_UNROLL
-        for (int j = 0; j < READS_AHEAD; j++)
-            if (e0 + j * 32 < n) value[j] = read(e0 + j * 32);
-        HL_UNROLL
-        for (int j = 0; j < READS_AHEAD; j++)
-            if (e0 + j * 32 < n) store(e0 + j * 32, value[j]);
-    }
-}
-
 /* ---- fp32 ------------------------------------------------------------------------------------ */
 
 enum { F32_THREADS = HL_CUDA_MATMUL_F32_THREADS, F32_K = 16, F32_PITCH = TILE + 4 };
@@ -143,19 +126,7 @@ template <int size, int n_threads, bool is_a, class M>
 HL_DEVICE void load_steps(float *dst, int pitch, const M &src, int64_t i0, int64_t k0, int t)
 {
     bool is_along = src.is_by_row() == is_a;
-    if constexpr (n_threads == 32)
-        copy_by_warp(
-            F32_K * size, t,
-            [&](int e) {
-                int k = is_along ? e % F32_K : e / size, i = is_along ? e / F32_K : e % size;
-                const float *at = is_a ? src.find(i0 + i, k0 + k) : src.find(k0 + k, i0 + i);
-                return at ? *at : 0.0f;
-            },
-            [&](int e, float value) {
-                int k = is_along ? e % F32_K : e / size, i = is_along ? e / F32_K : e % size;
-                dst[k * pitch + i] = value;
-            });
-    for (int e = t; n_threads > 32 && e < F32_K * size; e += n_threads) {
+    for (int e = t; e < F32_K * size; e += n_threads) {
         int k = is_along ? e % F32_K : e / size, i = is_along ? e / F32_K : e % size;
         const float *at = is_a ? src.find(i0 + i, k0 + k) : src.find(k0 + k, i0 + i);
         dst[k * pitch + i] = at ? *at : 0.0f;
@@ -232,19 +203,7 @@ HL_DEVICE void load_tile(T *dst, int pitch, int height, int width, const M &src,
             dst[i * pitch + j + k] = at ? *at : T{0};
         }
     }
-    if constexpr (n_threads == 32)
-        copy_by_warp(
-            is_wide ? 0 : height * width, t,
-            [&](int e) {
-                int i = is_by_row ? e / width : e % height, j = is_by_row ? e % width : e / height;
-                const T *at = src.find(r0 + i, c0 + j);
-                return at ? *at : T{0};
-            },
-            [&](int e, T value) {
-                int i = is_by_row ? e / width : e % height, j = is_by_row ? e % width : e / height;
-                dst[i * pitch + j] = value;
-            });
-    for (int e = t; n_threads > 32 && !is_wide && e < height * width; e += n_threads) {
+    for (int e = t; !is_wide && e < height * width; e += n_threads) {
         int i = is_by_row ? e / width : e % height, j = is_by_row ? e % width : e / height;
         const T *at = src.find(r0 + i, c0 + j);
         dst[i * pitch + j] = at ? *at : T{0};
