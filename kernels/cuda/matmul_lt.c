@@ -115,7 +115,7 @@ static hl_status prepare_lt(hl_device *device, const hl_graph *graph, hl_node_id
     if (hl_cuda_matmul_is_small(graph, id))
         HL_GOTO(hl_tuned_compare(&state->tuned, graph, id, &hl_cuda_matmul_plain));
     out_state->impl = state;
-    return HL_OK;
+    state = NULL;
 cleanup:
     deinit_state(state);
     if (status == HL_ERROR_CONFIG)
