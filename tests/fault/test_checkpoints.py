@@ -21,6 +21,7 @@ import pytest
 from hotloop.interop.safetensors_file import read_safetensors
 from hotloop.training.checkpoints.keeper import checkpoints_in
 from hotloop.training.checkpoints.snapshot import Snapshot
+from hotloop.training.scoring.names import MEASURED
 
 EVERY = 5  # steps from one checkpoint to the next
 PER_EPOCH = 12
@@ -71,7 +72,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 def state_of(result: hl.TrainResult) -> dict[str, bytes]:
     tensors, _ = read_safetensors(str(result.last_path))
-    history = {k: np.array(v) for k, v in result.history.items() if k != "seconds"}
+    history = {k: np.array(v) for k, v in result.history.items() if k not in MEASURED}
     values = {**tensors, **result.model.state_dict(), **history}
     return {name: np.asarray(value).tobytes() for name, value in values.items()}
 

@@ -10,6 +10,7 @@ from typing import Any
 import hotloop as hl
 import pytest
 from hotloop import nn
+from hotloop.training.scoring.names import MEASURED
 from train.recipes import classes, mlp
 
 X, Y = classes(120)
@@ -154,7 +155,7 @@ def observe(
     return {
         "log": log,
         "weights": {k: v.tobytes() for k, v in model.state_dict().items()},
-        "history": {k: list(v) for k, v in result.history.items() if k != "seconds"},
+        "history": {k: list(v) for k, v in result.history.items() if k not in MEASURED},
         "result": (result.epochs, result.steps, result.skipped_steps, result.stop_reason),
         "monitor": (result.monitor, result.best_epoch),
         "files": sorted(str(p.relative_to(folder)) for p in folder.rglob("*")),

@@ -6,6 +6,7 @@ import hotloop as hl
 import numpy as np
 import pytest
 from hotloop import nn
+from hotloop.training.scoring.names import MEASURED
 from needs import take_library
 from train import metric_cases
 from train.metric_cases import AVERAGES, Case, names_of
@@ -270,7 +271,7 @@ def test_names_stand_in_the_history_as_they_are_written() -> None:
     listed = ["top_2_accuracy", "roc_auc_ovr_weighted", "jaccard_micro", "ap", "cohen_kappa"]
     metrics = [*listed, "matthews_corrcoef", "auroc_per_class", "iou_per_class"]
     result = hl.train(mlp(), data, quiet(max_epochs=2, metrics=metrics))
-    assert set(result.history) - {"epoch", "loss", "val_loss", "lr", "seconds"} == {
+    assert set(result.history) - {"epoch", "loss", "val_loss", "lr", *MEASURED} == {
         *(f"val_{name}" for name in (*listed, "matthews_corrcoef")),
         *(f"val_{name}[{c}]" for name in ("auroc", "iou") for c in ("cat", "dog", "eel")),
     }

@@ -6,22 +6,28 @@ import re
 import sys
 import time
 import types
+import xml.etree.ElementTree
+from typing import Any
 
 import hotloop as hl
 import pytest
+from hotloop import nn
 from hotloop.base.messages import format_seconds
 from hotloop.training.run.header import header_lines
 from hotloop.training.run.progress import Progress
 from train.recipes import classes, mlp
 
-ROW = {"epoch": 1.0, "loss": 1.5, "val_loss": 0.25, "lr": 1e-3, "seconds": 0.01}
+ROW = {
+    "epoch": 1.0, "loss": 1.5, "val_loss": 0.25, "lr": 1e-3, "seconds": 0.01,
+    "samples_per_second": 1e5, "data_wait": 0.002, "peak_bytes": 12_345_678.0,
+}  # fmt: skip
 
 
 def test_lines_stand_in_columns(capsys: pytest.CaptureFixture[str]) -> None:
     progress = Progress("auto", 120)
     for epoch, loss in ((1, 1.5), (10, 0.123456), (120, 1e-5)):
         progress.begin_epoch(epoch, 1000)
-        progress.end_epoch(epoch, {**ROW, "loss": loss}, 0.01, 1000)
+        progress.end_epoch(epoch, {**ROW, "loss": loss}, 0.01)
     progress.close()
     lines = capsys.readouterr().err.splitlines()
     assert [line.index("val_loss") for line in lines[:2]] == [
@@ -38,7 +44,7 @@ def test_bar_keeps_lines_of_short_runs(epochs: int, most: int, monkeypatch) -> N
     for epoch in range(1, epochs + 1):
         progress.begin_epoch(epoch, 10)
         progress.advance(10, {"loss": 1.0})
-        progress.end_epoch(epoch, ROW, 0.01, 10)
+        progress.end_epoch(epoch, ROW, 0.01)
     progress.close()
     shown = re.findall(r"epoch +(\d+)/\d+  loss", stream.getvalue())
     assert (shown[0], shown[-1]) == ("1", str(epochs))
@@ -121,7 +127,7 @@ def test_lines_stand_every_n_epochs(epochs, first, most, capsys) -> None:
     progress = Progress("auto", epochs)
     for epoch in range(1, epochs + 1):
         progress.begin_epoch(epoch, 10)
-        progress.end_epoch(epoch, ROW, 0.01, 10)
+        progress.end_epoch(epoch, ROW, 0.01)
     progress.close()
     shown = epochs_shown(capsys.readouterr().err)
     assert shown[: len(first)] == first
@@ -131,7 +137,7 @@ def test_lines_stand_every_n_epochs(epochs, first, most, capsys) -> None:
 def test_the_last_epoch_is_shown_wherever_it_ends(capsys) -> None:
     progress = Progress("auto", 10_000)
     for epoch in range(1, 251):
-        progress.end_epoch(epoch, ROW, 0.01, 10)
+        progress.end_epoch(epoch, ROW, 0.01)
     progress.close()
     assert epochs_shown(capsys.readouterr().err) == [1, 200, 250]
 
@@ -144,7 +150,7 @@ def test_long_epochs_have_a_line_each(capsys, monkeypatch) -> None:
         progress = Progress("auto", 10**6)
         for epoch in range(1, 13):
             now[0] += seconds
-            progress.end_epoch(epoch, ROW, seconds, 10)
+            progress.end_epoch(epoch, ROW, seconds)
         assert epochs_shown(capsys.readouterr().err) == list(range(1, 13, every))
 
 
@@ -152,7 +158,7 @@ def test_lines_of_a_run_that_may_end_early(capsys) -> None:
     """Each of the first 50, then fewer and fewer."""
     progress = Progress("auto", 10**6, is_open=True)
     for epoch in range(1, 10_001):
-        progress.end_epoch(epoch, ROW, 0.01, 10)
+        progress.end_epoch(epoch, ROW, 0.01)
     shown = epochs_shown(capsys.readouterr().err)
     assert shown[:50] == list(range(1, 51))
     assert shown[50:54] == [52, 54, 56, 58]
@@ -189,13 +195,15 @@ class Notebook:
         monkeypatch.setitem(sys.modules, "IPython", package)
         monkeypatch.setitem(sys.modules, "IPython.display", display)
 
-    def display(self, value: object, *, display_id: bool) -> "Notebook":
+    def display(self, value: Any, *, display_id: bool) -> "Notebook":
         assert display_id is True
-        self.displays.append([repr(value)])
+        self.displays.append([])
+        self.update(value)
         return self
 
-    def update(self, value: object) -> None:
+    def update(self, value: Any) -> None:
         self.displays[-1].append(repr(value))
+        self.html = value._repr_html_()
 
 
 class ZMQInteractiveShell:
@@ -214,11 +222,29 @@ def test_a_notebook_keeps_a_clean_final_bar(shell, capsys, monkeypatch) -> None:
     assert err == ""
     assert "\r" not in out
     assert "\x1b" not in out
-    assert epochs_shown(out)[-1] == 200
     (states,) = notebook.displays
-    assert len(states) <= 3 + 5 * 10
-    assert re.match(r"epoch 200/200: 100%\|█+\| .*loss=[\d.e-]+, lr=", states[-1])
+    assert len(states) <= 3 + 2 * 10
+    assert epochs_shown(states[-1]) == [1, *range(5, 201, 5)]
+    assert re.match(r"epoch 200/200: 100%\|█+\| .*loss=[\d.e-]+, lr=", states[-1].splitlines()[-1])
     assert "\r" not in states[-1]
+
+
+def test_a_notebook_has_a_table_of_epochs(monkeypatch) -> None:
+    notebook = Notebook(monkeypatch, ZMQInteractiveShell)
+
+    def loss(outputs: hl.Tensor, targets: hl.Tensor) -> hl.Tensor:
+        return nn.functional.cross_entropy(outputs, targets)
+
+    metrics = [hl.metric(lambda y, p: 0.5, name="a<b", mode="max")]
+    result = hl.train(mlp(), classes(), max_epochs=3, loss=loss, metrics=metrics)
+    page = xml.etree.ElementTree.fromstring(f"<body>{notebook.html}</body>")
+    head, *rows = [[cell.text for cell in row] for row in page.iter("tr")]
+    assert head[:3] == ["epoch", "loss", "val_loss"]
+    assert "val_a<b" in head
+    assert head[-5:] == ["lr", "samples/s", "data wait", "peak memory", "wall time"]
+    assert [row[0] for row in rows] == ["1/3", "2/3", "3/3"]
+    assert [float(row[1]) for row in rows] == pytest.approx(result.history["loss"], rel=1e-3)
+    assert "100%" in page.find("pre").text
 
 
 def test_the_bar_of_a_notebook_stays_where_training_stopped(capsys, monkeypatch) -> None:
@@ -229,4 +255,4 @@ def test_the_bar_of_a_notebook_stays_where_training_stopped(capsys, monkeypatch)
 
     notebook = Notebook(monkeypatch, ZMQInteractiveShell)
     hl.train(mlp(), classes(), max_epochs=12, callbacks=[Stopping()])
-    assert re.match(r"epoch 3/12:  25%", notebook.displays[0][-1])
+    assert re.match(r"epoch 3/12:  25%", notebook.displays[0][-1].splitlines()[-1])

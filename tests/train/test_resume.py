@@ -19,6 +19,7 @@ from hotloop.training.checkpoints import keeper as keeper_module
 from hotloop.training.checkpoints.snapshot import Snapshot
 from hotloop.training.plans import runtime
 from hotloop.training.run import fit
+from hotloop.training.scoring.names import MEASURED
 from needs import plain_permissions
 from train.recipes import quiet
 
@@ -79,7 +80,7 @@ def final(result: hl.TrainResult) -> dict[str, Any]:
     return {
         **state.tensors,
         **{f"model.{k}": v for k, v in result.model.state_dict().items()},
-        **{f"history.{k}": np.array(v) for k, v in result.history.items() if k != "seconds"},
+        **{f"history.{k}": np.array(v) for k, v in result.history.items() if k not in MEASURED},
         "control": np.array(list(state.run["control"].values())),
         "best": np.array([result.best_score, result.best_epoch], float),
     }

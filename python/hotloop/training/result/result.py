@@ -66,7 +66,9 @@ class TrainResult:
     seconds : float
         Wall time of the call.
     timings : dict of str to float
-        Seconds spent in "plan", "train", "validate" and "other".
+        Seconds spent in "plan", "statistics" (looking through the data before that), "train",
+        "validate", "checkpoint" (taking copies of what is saved; writing goes on beside training)
+        and "other"; their sum is ``seconds``.
     data_wait : float
         Seconds of training in which the step waited for its batch.
     samples_per_second : float

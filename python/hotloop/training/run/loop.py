@@ -42,6 +42,8 @@ from hotloop.training.run.summary import summarize
 
 __all__ = ["Run", "result_of_nothing"]
 
+TIMINGS = ("plan", "statistics", "train", "validate", "checkpoint", "other")
+
 
 class Run:
     """One call of ``train`` as callbacks see it.
@@ -112,9 +114,10 @@ class Run:
         self.logs: dict[str, float] = {}
         self.exception: BaseException | None = None
         self._has_begun = self._has_ended = False
-        self._timings = dict.fromkeys(("plan", "train", "validate", "other"), 0.0)
+        self._timings = dict.fromkeys(TIMINGS, 0.0)
         self._trains_since = time.perf_counter()
-        self._timings["plan"] = self._trains_since - began
+        self._timings["statistics"] = planner.looking_seconds
+        self._timings["plan"] = self._trains_since - began - planner.looking_seconds
         self._order: list[tuple[int, int]] = []  # of the epoch's batches, as the runner has it
         self.matrices = Matrices()
         self._at = Position()
@@ -267,7 +270,8 @@ class Run:
 
     def _run_epoch(self) -> None:
         session, at = self.runtime.session, self._at
-        epoch, began = self.epoch + 1, time.perf_counter()
+        epoch, began, waited = self.epoch + 1, time.perf_counter(), self._planner.data_wait
+        saving = self._records.seconds
         if not at.batches:
             self._steps.train_sums.clear(session)
         total = sum(size * count for _, size, count in self.train_plans)
@@ -281,9 +285,11 @@ class Run:
         with self._planner.explaining_memory():
             complete = self._run_batches(runner)
         now = time.perf_counter()
-        self._timings["train"] += now - began
-        trained = now - began + at.epoch_seconds
+        saving = self._records.seconds - saving
+        self._timings["train"] += now - began - saving
+        trained = now - began - saving + at.epoch_seconds
         at.epoch_seconds += now - began
+        at.epoch_wait += self._planner.data_wait - waited
         out_of_budget = self._is_over() and self._stop_reason in ("max_steps", "max_time")
         if not complete and self._stop_reason != "nan":
             self._end = self._records.take(for_file=False)  # so that it can go on within the epoch
@@ -307,14 +313,16 @@ class Run:
             control = session.control()
             row["loss_scale"] = control["loss_scale"]
             row["skipped"] = float(control["skipped"])
+        row["samples_per_second"] = at.epoch_samples / max(trained, 1e-9)
+        row["data_wait"] = at.epoch_wait
+        row["peak_bytes"] = float(self._planner.peak_bytes())
         row["seconds"] = at.epoch_seconds + time.perf_counter() - now
-        samples = at.epoch_samples
         self.history.append(row)
         self.epoch = epoch
         self.logs = dict(row)
         at.end_epoch()
         self._records.log.write(self.history)
-        self._progress.end_epoch(epoch, row, trained, samples)
+        self._progress.end_epoch(epoch, row, trained)
         self._heed(row)
         if self._end is None:
             self._records.heed_step(ended_epoch=epoch)
@@ -612,7 +620,8 @@ class Run:
         is_saved = end is not None and keeper.saved_at == end.run["position"]["attempted"]
         seconds = time.perf_counter() - self._began
         timings = self._timings
-        timings["other"] = seconds - sum(timings[k] for k in ("plan", "train", "validate"))
+        timings["checkpoint"] = self._records.seconds
+        timings["other"] = seconds - sum(timings.values())
         result = TrainResult(
             model=self.model,
             history=self.history,
@@ -675,7 +684,7 @@ def result_of_nothing(planner: Planner, seconds: float) -> TrainResult:
         skipped_steps=0,
         schedule_by="steps",
         seconds=seconds,
-        timings={"plan": seconds, "train": 0.0, "validate": 0.0, "other": 0.0},
+        timings=dict.fromkeys(TIMINGS, 0.0) | {"plan": seconds},
         data_wait=0.0,
         samples_per_second=0.0,
         peak_bytes=_core.alloc_stats()["peak_bytes"] if device is None else planner.peak_bytes(),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -89,6 +90,8 @@ class Planner:
         Rows of a micro-batch where memory asks for parts of a batch, else 0.
     predicted_bytes : int
         The peak of memory, known before the first step.
+    looking_seconds : float
+        That it took to look through the data: its checks and statistics.
     """
 
     def __init__(
@@ -104,6 +107,7 @@ class Planner:
         self.config = config
         self.validation_split = "val" if config.overfit_batches is None else "train"
         self.predicted_bytes = 0
+        self.looking_seconds = 0.0
         self._peak_with_copy = 0
         self._parts = 1  # of a batch: more where memory ran out
         self.micro_rows = 0
@@ -140,8 +144,10 @@ class Planner:
         watch = watch or Watch()
         with watched(watch):
             watch.begin("checking the data")
+            began = time.perf_counter()
             choose_workers(self.data)
             self._check_data()
+            self.looking_seconds = time.perf_counter() - began
             self.device.memory_peak_reset()
             with self.explaining_memory():
                 while not self._fits(watch):

@@ -17,8 +17,8 @@ class Position:
     ----------
     batches, epoch_samples : int
         Of the epoch that has begun: those that were trained on.
-    epoch_seconds : float
-        That it took before this call.
+    epoch_seconds, epoch_wait : float
+        That it took before this call, and waited for batches.
     attempted, not_applied : int
         Optimizer steps that began, and of these, as far as is known, how many were skipped.
     samples : int
@@ -34,6 +34,7 @@ class Position:
     batches: int = 0
     epoch_samples: int = 0
     epoch_seconds: float = 0.0
+    epoch_wait: float = 0.0
     attempted: int = 0
     not_applied: int = 0
     samples: int = 0
@@ -45,7 +46,7 @@ class Position:
     def end_epoch(self) -> None:
         """The next epoch has not begun."""
         self.batches = self.epoch_samples = 0
-        self.epoch_seconds = 0.0
+        self.epoch_seconds = self.epoch_wait = 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """The counts by name."""

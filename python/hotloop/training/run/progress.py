@@ -2,29 +2,37 @@
 
 A line per epoch, of many epochs one every n, and in terminals and notebooks one bar for the run.
 
-A terminal's bar is tqdm's. A notebook's is the same text in an output that is replaced in place, so
-that the saved notebook has its last state; tqdm writes each state to a stream there, or needs
-ipywidgets, whose state another machine does not have.
+A terminal's bar is tqdm's. A notebook has a table of the epochs with the same text below it, in an
+output that is replaced in place, so that the saved notebook has its last state; tqdm writes each
+state to a stream there, or needs ipywidgets, whose state another machine does not have.
 """
 
 from __future__ import annotations
 
-import functools
-import importlib
 import sys
 import time
 from collections.abc import Collection
 from typing import Any
 
-from hotloop.base.messages import format_count, format_seconds, is_notebook, show, stream
+from hotloop.base.messages import (
+    format_bytes,
+    format_count,
+    format_seconds,
+    is_notebook,
+    show,
+    stream,
+)
+from hotloop.training.run.notebook import EpochTable
+from hotloop.training.scoring.names import MEASURED
 
 __all__ = ["Progress"]
 
 _SHOWN_FIRST = ("loss", "val_loss")
-_HIDDEN = {"epoch", "seconds", "lr"}
+_HIDDEN = {"epoch", "lr", *MEASURED}
+_TITLED = {"epoch", "lr", "samples/s", "data wait", "peak memory", "wall time"}  # in each line
 _LINES = 50  # that a run shows, about
 _LONGEST_SILENCE = 60.0  # seconds without a line
-_BAR_SECONDS = {"mininterval": 0.2, "ncols": 100}  # of a notebook: each state is a message
+_BAR_SECONDS = 0.5  # from one state to the next: in a notebook each is a message
 
 
 class Progress:
@@ -66,7 +74,8 @@ class Progress:
         self._use_bar = bar and not self._quiet
         self._bar: Any = None
         self._title = ""
-        self._held = ""  # the line of an epoch that is not shown unless it is the last
+        # Of an epoch that is not shown unless it is the last.
+        self._held: dict[str, str] = {}
         self._due = time.perf_counter() + _LONGEST_SILENCE
 
     @property
@@ -79,7 +88,7 @@ class Progress:
         if self._bar is None:
             show(text)
         else:
-            self._bar.write(text, file=stream())
+            self._bar.write(text, file=stream())  # tqdm's: above the bar
 
     def begin_epoch(self, epoch: int, samples: int, *, done: int = 0) -> None:
         """Starts epoch number ``epoch`` (from 1) of ``samples`` training samples, after some."""
@@ -100,29 +109,43 @@ class Progress:
         )
         self._bar.update(samples)
 
-    def end_epoch(self, epoch: int, row: dict[str, float], seconds: float, samples: int) -> None:
-        """Closes the epoch with its values."""
+    def end_epoch(self, epoch: int, row: dict[str, float], trained: float) -> None:
+        """Closes the epoch with its values; ``trained``: seconds of it without validation."""
         if self._quiet:
             return
-        self._held = self._line(epoch, row, seconds, samples)
+        self._held = self._cells(epoch, row, trained)
         now = time.perf_counter()
         every = _spacing(min(epoch, self._expected) if self._is_open else self._expected)
         if epoch == 1 or epoch % every == 0 or now >= self._due:
             self._flush()
             self._due = now + _LONGEST_SILENCE
 
-    def _line(self, epoch: int, row: dict[str, float], seconds: float, samples: int) -> str:
+    def _cells(self, epoch: int, row: dict[str, float], trained: float) -> dict[str, str]:
+        """What is shown of an epoch, by its heading."""
         values = {**{k: row[k] for k in _SHOWN_FIRST if k in row}, **row}
-        shown = [f"{k} {v:<7.4g}" for k, v in values.items() if k not in self._hidden]
-        shown.append(f"lr {row['lr']:<8.3g}")
-        shown.append(f"{format_count(samples / max(seconds, 1e-9)):>6} samples/s")
-        shown.append(f"{format_seconds(row['seconds']):>6}")
-        return f"epoch {epoch:>{len(str(self._epochs))}}/{self._epochs}  {'  '.join(shown)}"
+        return {
+            "epoch": f"{epoch}/{self._epochs}",
+            **{k: f"{v:.4g}" for k, v in values.items() if k not in self._hidden},
+            "lr": f"{row['lr']:.3g}",
+            "samples/s": format_count(row["samples_per_second"]),
+            "data wait": f"{row['data_wait'] / max(trained, 1e-9):.0%}",
+            "peak memory": format_bytes(int(row["peak_bytes"])),
+            "wall time": format_seconds(row["seconds"]),
+        }
+
+    def _line(self, cells: dict[str, str]) -> str:
+        shown = [f"{k} {cells[k]:<7}" for k in cells if k not in _TITLED]
+        shown += [f"lr {cells['lr']:<8}", f"{cells['samples/s']:>6} samples/s"]
+        shown += [f"wait {cells['data wait']:>3}", f"{cells['peak memory']:>7}"]
+        shown.append(f"{cells['wall time']:>6}")
+        return f"epoch {cells['epoch']:>{2 * len(str(self._epochs)) + 1}}  {'  '.join(shown)}"
 
     def _flush(self) -> None:
-        if self._held:
-            self.show(self._held)
-        self._held = ""
+        if self._held and isinstance(self._bar, EpochTable):
+            self._bar.add(self._held, self._line(self._held))
+        elif self._held:
+            self.show(self._line(self._held))
+        self._held = {}
 
     def close(self) -> None:
         """Ends the bar; the last epoch's line is shown in any case."""
@@ -145,48 +168,8 @@ def _open_bar(samples: int, done: int) -> Any:
 
     options: dict[str, Any] = {
         "total": samples, "initial": done, "unit": "sample", "unit_scale": True,
+        "mininterval": _BAR_SECONDS,
     }  # fmt: skip
     if is_notebook():
-        return _notebook_bar()(**options, **_BAR_SECONDS)
+        return EpochTable(options)
     return tqdm(**options, leave=False, file=stream(), dynamic_ncols=True)  # its lines stay
-
-
-@functools.cache
-def _notebook_bar() -> Any:
-    """The class of notebooks' bars; made when one is needed, as tqdm is imported then."""
-    from tqdm import tqdm
-
-    class NotebookBar(tqdm):  # type: ignore[misc]
-        """A bar whose text is one output of the cell."""
-
-        def __init__(self, **options: Any) -> None:
-            display = importlib.import_module("IPython.display").display
-            super().__init__(**options, gui=True)  # tqdm then writes to no stream
-            self.sp = None
-            self._output = display(_Shown(str(self)), display_id=True)
-
-        def display(self, *args: Any, **options: Any) -> None:
-            self._output.update(_Shown(str(self)))
-
-        def clear(self, *args: Any, **options: Any) -> None:
-            """Nothing: lines stand below it."""
-
-        def write(self, text: str, file: Any) -> None:
-            print(text, file=file, flush=True)
-
-        def close(self) -> None:
-            if not self.disable:
-                self.display()
-            super().close()
-
-    return NotebookBar
-
-
-class _Shown:
-    """A text that a notebook shows as it is, and saves as plain text."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def __repr__(self) -> str:
-        return self._text

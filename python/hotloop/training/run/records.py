@@ -9,9 +9,11 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
+import time
 import uuid
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +40,24 @@ if TYPE_CHECKING:
 __all__ = ["Records"]
 
 _ROWS = "hotloop.rows."
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def _timed(
+    method: Callable[Concatenate[Records, _P], _T],
+) -> Callable[Concatenate[Records, _P], _T]:
+    """The method, whose time counts as that of checkpoints; once, where one calls another."""
+
+    @functools.wraps(method)
+    def run(self: Records, *args: _P.args, **options: _P.kwargs) -> _T:
+        before, began = self.seconds, time.perf_counter()
+        try:
+            return method(self, *args, **options)
+        finally:
+            self.seconds = before + time.perf_counter() - began
+
+    return run
 
 
 class Records:
@@ -61,6 +81,8 @@ class Records:
     ----------
     log : CsvLog
     keeper : Keeper
+    seconds : float
+        That training stood still for checkpoints.
     """
 
     def __init__(
@@ -84,6 +106,7 @@ class Records:
             continued=resumed.folder if resumed is not None else None,
             is_quiet=progress.is_quiet,
         )
+        self.seconds = 0.0
         slots = planner.runtime.layout.trainable
         self.keeper = Keeper(
             config,
@@ -219,6 +242,7 @@ class Records:
 
     # ---- what is saved
 
+    @_timed
     def take(self, *, for_file: bool) -> Snapshot:
         """The run between two steps, as arrays of its own.
 
@@ -277,6 +301,7 @@ class Records:
             described, constants = describe_model(model, with_graph=False)
         return {"format": "pt", "hotloop": described}, constants
 
+    @_timed
     def heed_step(self, *, ended_epoch: int | None = None) -> None:
         """Saves where that is due after steps; says what was written or failed since."""
         steps = self._run.steps_attempted
@@ -284,6 +309,7 @@ class Records:
             self.keeper.save(self.take(for_file=True), steps, self._run.epoch)
         self._tell()
 
+    @_timed
     def heed_best(self, score: float, *, is_best: bool) -> None:
         """Saves the model of an epoch that may be among the best, unless that can wait.
 
@@ -309,6 +335,7 @@ class Records:
         tensors = {**self._planner.model.state_dict(), **constants}
         self.keeper.save_best(tensors, metadata, epoch, score)
 
+    @_timed
     def finish(self, snapshot: Snapshot | None) -> None:
         """Saves where the run ended.
 
@@ -327,6 +354,7 @@ class Records:
         snapshot.run["model"] = self._model_digest
         self.keeper.save(snapshot._replace(model=model), steps, snapshot.run["epoch"])
 
+    @_timed
     def finish_best(self) -> None:
         """Saves the best model, where it is not on disk and the model has its weights."""
         monitor = self._planner.monitor

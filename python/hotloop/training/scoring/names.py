@@ -11,9 +11,11 @@ from collections.abc import Iterable
 from hotloop.base.rules import show
 from hotloop.errors import ConfigError
 
-__all__ = ["COLUMNS", "check_names"]
+__all__ = ["COLUMNS", "MEASURED", "check_names"]
 
-COLUMNS = ("epoch", "lr", "loss_scale", "skipped", "seconds")  # of each row, beside values
+# Of each row: what clocks and memory say, which no rerun repeats.
+MEASURED = ("samples_per_second", "data_wait", "peak_bytes", "seconds")
+COLUMNS = ("epoch", "lr", "loss_scale", "skipped", *MEASURED)  # of each row, beside values
 
 
 def check_names(
