@@ -2,6 +2,7 @@
 
 import gc
 import os
+import re
 import signal
 import threading
 import time
@@ -554,7 +555,11 @@ def test_waiting_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     data = DataModule(Sleeping(0.01, 0.01), batch_size=40)
     result = hl.train(nn.Linear(2, 2), data, max_epochs=1, precision="fp32")
     assert result.data_wait > 0.5 * result.timings["train"]
-    assert "of its time for data" in capsys.readouterr().err
+    assert result.history["data_wait"] == pytest.approx([result.data_wait], abs=0.01)
+    err = capsys.readouterr().err
+    assert "of its time for data" in err
+    share = int(re.search(r"wait +(\d+)%", err)[1])
+    assert share == pytest.approx(100 * result.data_wait / result.timings["train"], abs=2)
 
 
 def test_memory_descriptors_and_threads_stay_flat() -> None:

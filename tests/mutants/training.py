@@ -816,6 +816,34 @@ _PREDICTED = [
         "kwargs.pop(torchs)",
         python(_PREDICT + "test_outputs_have_what_scripts_use"),
     ),
+    Mutant(
+        "checkpoints-count-as-training",
+        _LOOP,
+        "        saving = self._records.seconds - saving\n",
+        "        saving = 0.0\n",
+        python(_TESTS + "progress.py::test_the_time_of_checkpoints_is_their_own"),
+    ),
+    Mutant(
+        "waiting-of-all-epochs-is-that-of-one",
+        _LOOP,
+        "at.epoch_wait += self._planner.data_wait - waited",
+        "at.epoch_wait += 0.0",
+        python("tests/data/test_datasets.py::test_waiting_is_said"),
+    ),
+    Mutant(
+        "a-page-is-not-escaped",
+        _TRAINING + "result/page.py",
+        """headings = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)""",
+        """headings = "".join(f"<th>{cell}</th>" for cell in head)""",
+        python(_TESTS + "pages.py::test_a_page_has_what_the_result_has"),
+    ),
+    Mutant(
+        "a-notebook-shows-the-first-epochs-alone",
+        _TRAINING + "run/notebook.py",
+        "        self._rows.append(cells)\n",
+        "        self._rows = self._rows or [cells]\n",
+        python(_TESTS + "progress.py::test_a_notebook_has_a_table_of_epochs"),
+    ),
 ]
 
 MUTANTS = [*_LOSS, *_STEP, *_RUN, *_STATE, *_RECORDED, *_PREDICTED]

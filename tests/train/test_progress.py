@@ -13,6 +13,7 @@ import hotloop as hl
 import pytest
 from hotloop import nn
 from hotloop.base.messages import format_seconds
+from hotloop.training.run import records
 from hotloop.training.run.header import header_lines
 from hotloop.training.run.progress import Progress
 from train.recipes import classes, mlp
@@ -256,3 +257,23 @@ def test_the_bar_of_a_notebook_stays_where_training_stopped(capsys, monkeypatch)
     notebook = Notebook(monkeypatch, ZMQInteractiveShell)
     hl.train(mlp(), classes(), max_epochs=12, callbacks=[Stopping()])
     assert re.match(r"epoch 3/12:  25%", notebook.displays[0][-1].splitlines()[-1])
+
+
+def test_the_time_of_checkpoints_is_their_own(tmp_path, monkeypatch) -> None:
+    """Neither training's nor, in a row, its throughput's; an epoch's time has it."""
+    take, taken = records.capture, []
+
+    def slow(*args: Any, **fields: Any) -> Any:
+        taken.append(time.sleep(0.1))
+        return take(*args, **fields)
+
+    monkeypatch.setattr(records, "capture", slow)
+    data = hl.DataModule.from_arrays(*classes(), val=0.2, batch_size=16)  # 5 steps an epoch
+    fields = {"save_every": "1 steps", "output_dir": tmp_path, "enable_progress_bar": False}
+    result = hl.train(mlp(), data, max_epochs=2, **fields)
+    assert len(taken) >= 2  # after the first step, and at the end
+    assert result.timings["checkpoint"] >= len(taken) * 0.1
+    assert sum(result.timings.values()) == pytest.approx(result.seconds, rel=1e-9)
+    assert result.timings["train"] < 0.1
+    assert result.history["seconds"][0] >= 0.1
+    assert min(result.history["samples_per_second"]) > 72 / 0.1

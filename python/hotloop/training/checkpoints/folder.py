@@ -16,14 +16,12 @@ import contextlib
 import fcntl
 import json
 import os
-import platform
-import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hotloop import _core
-from hotloop._version import __version__
+from hotloop.base.environment import describe_environment
 from hotloop.errors import BusyError, CheckpointError
 
 if TYPE_CHECKING:
@@ -109,7 +107,9 @@ class RunFolder:
             self.path = self._take() if self._continued is not None else self._make()
             self._hold(self.path)
             self._write("config.toml", self._config.to_toml(strict=False))
-            self._write("environment.json", json.dumps(self._environment(), indent=1) + "\n")
+            facts = describe_environment(self._device)
+            facts["began"] = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+            self._write("environment.json", json.dumps(facts, indent=1) + "\n")
         except BusyError:
             raise
         except (OSError, CheckpointError) as error:
@@ -156,22 +156,6 @@ class RunFolder:
     def _write(self, name: str, text: str) -> None:
         assert self.path is not None
         _core.write_file(os.path.join(self.path, name), [text.encode()])
-
-    def _environment(self) -> dict[str, Any]:
-        import numpy
-
-        return {
-            "hotloop": __version__,
-            "python": platform.python_version(),
-            "numpy": numpy.__version__,
-            "platform": platform.platform(),
-            "device": self._device,
-            "threads": _core.cpu_info()["threads"],
-            "command": sys.argv,
-            "directory": os.getcwd(),
-            "variables": {k: v for k, v in sorted(os.environ.items()) if k.startswith("HOTLOOP_")},
-            "began": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        }
 
     def refuse(self, text: str) -> None:
         """Says once that nothing more is written, which never ends training."""

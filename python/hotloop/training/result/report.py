@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +14,27 @@ from hotloop.training.scoring.classification import SHARES, average
 if TYPE_CHECKING:
     from hotloop.training.result.result import TrainResult
 
-__all__ = ["describe_result"]
+__all__ = ["Table", "describe_result", "tables_of"]
 
 _MAX_CLASSES = 30  # that a table shows
 _SHOWN = ("precision", "recall", "f1")
+
+
+class Table(NamedTuple):
+    """A part of a report.
+
+    Attributes
+    ----------
+    title : str
+    rows : list of list of str
+        The first has the headings.
+    shares : ndarray or None
+        Of the cells that are counts: how large they are beside others of their row, from 0 to 1.
+    """
+
+    title: str
+    rows: list[list[str]]
+    shares: npt.NDArray[Any] | None = None
 
 
 def describe_result(result: TrainResult) -> str:
@@ -28,31 +45,42 @@ def describe_result(result: TrainResult) -> str:
     result : TrainResult
     """
     parts = [repr(result)]
-    if result.epochs:
-        parts.append(_of_epochs(result))
+    for table in tables_of(result):
+        text = _as_text(table.rows)
+        parts.append(f"{table.title}\n{text}" if table.title else text)
+    return "\n\n".join(parts)
+
+
+def tables_of(result: TrainResult) -> list[Table]:
+    """Values over epochs, and what became of each class.
+
+    Parameters
+    ----------
+    result : TrainResult
+    """
+    tables = [_of_epochs(result)] if result.epochs else []
     matrix = result.confusion_matrix
     if matrix is not None:
         several = matrix if isinstance(matrix, dict) else {"": matrix}
         for name, one in several.items():
             classes = result.classes
             names = classes.get(name) if isinstance(classes, dict) else classes
-            parts += _of_classes(name, one, names or ())
-    return "\n\n".join(parts)
+            tables += _of_classes(name, one, names or ())
+    return tables
 
 
-def _of_epochs(result: TrainResult) -> str:
+def _of_epochs(result: TrainResult) -> Table:
     """The first, the best epoch's and the last of each value."""
     best = result.best_epoch
-    header = ["", "first", *([] if best is None else [f"epoch {best}"]), "last"]
-    rows = [header]
+    rows = [["", "first", *([] if best is None else [f"epoch {best}"]), "last"]]
     for name, column in result.history.items():
         if name != "epoch":
             shown = [column[0], *([] if best is None else [column[best - 1]]), column[-1]]
             rows.append([name, *(f"{value:.4g}" for value in shown)])
-    return _table(rows)
+    return Table("", rows)
 
 
-def _of_classes(target: str, matrix: npt.NDArray[Any], names: Sequence[Any]) -> list[str]:
+def _of_classes(target: str, matrix: npt.NDArray[Any], names: Sequence[Any]) -> list[Table]:
     """A table of the classes, and the matrix."""
     n = len(matrix)
     labels = [str(names[k] if k < len(names) else k) for k in range(n)]
@@ -65,16 +93,16 @@ def _of_classes(target: str, matrix: npt.NDArray[Any], names: Sequence[Any]) -> 
         which = f"{_MAX_CLASSES} of {which if target else f'{n:,} classes'}, of the lowest f1"
     rows = [["", *_SHOWN, "rows"]]
     rows += [[labels[k], *(f"{v[k]:.4f}" for v in values), f"{counts[k]:,.6g}"] for k in order]
-    parts = [f"{which}, validation\n{_table(rows)}"]
+    tables = [Table(f"{which}, validation", rows)]
     if n <= _MAX_CLASSES:
         cells = [[label, *(f"{cell:.6g}" for cell in row)] for label, row in zip(labels, matrix)]
-        parts.append(
-            f"confusion matrix, rows true, columns predicted\n{_table([['', *labels], *cells])}"
-        )
-    return parts
+        shares = matrix / np.maximum(counts, 1e-300)[:, None]
+        title = "confusion matrix, rows true, columns predicted"
+        tables.append(Table(title, [["", *labels], *cells], shares))
+    return tables
 
 
-def _table(rows: Sequence[Sequence[str]]) -> str:
+def _as_text(rows: Sequence[Sequence[str]]) -> str:
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip()

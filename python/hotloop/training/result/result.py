@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import copy
+import os
 from typing import TYPE_CHECKING, Any, cast
 
+from hotloop import _core
 from hotloop.base.messages import counted
 from hotloop.base.suggest import did_you_mean, function_for
 from hotloop.errors import ConfigError
 from hotloop.training.plans.fitted import fitted_of
 from hotloop.training.result.history import History
+from hotloop.training.result.page import make_page
 from hotloop.training.result.plotting import draw_history
 from hotloop.training.result.report import describe_result
 from hotloop.training.result.saving import save
 
 if TYPE_CHECKING:
-    import os
-
     import pandas as pd
 
     from hotloop.nn.module import Module
@@ -117,6 +118,7 @@ class TrainResult:
         self.peak_bytes: int = facts["peak_bytes"]
         self.predicted_peak_bytes: int = facts["predicted_peak_bytes"]
         self._state = state
+        self._plan: str = facts["plan"]  # the text of the training step's
         self._asked: Any = None  # the configuration as it was given
         self._written: tuple[Any, ...] = facts["written"]  # by which its checkpoint is known again
         self._again: Any = None  # train with the model and the data
@@ -193,7 +195,7 @@ class TrainResult:
         return pandas.DataFrame(dict(self.history))
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
-        """Draws losses and metrics over epochs.
+        """Draws losses, metrics, learning rate, samples per second and memory over epochs.
 
         Parameters
         ----------
@@ -212,15 +214,31 @@ class TrainResult:
         """
         return draw_history(self.history, path)
 
-    def report(self) -> str:
-        """The result as text, for ``print``.
+    def report(self, path: str | os.PathLike[str] | None = None) -> str:
+        """The result as text, for ``print``, and as a page of HTML.
+
+        Parameters
+        ----------
+        path : path-like, optional
+            Where to write the page, such as "run.html": one file that needs no other and no
+            network, with curves, values, classes, configuration, model, plan and machine. An
+            existing file is replaced as a whole or not at all.
 
         Returns
         -------
         str
             How training ended; of each value in the history the first, the best epoch's and the
             last; of classes precision, recall, f1 and rows, and the confusion matrix.
+
+        Raises
+        ------
+        ConfigError
+            If a page is asked for and matplotlib, which draws its curves, is not installed.
+        CheckpointError
+            If the page cannot be written.
         """
+        if path is not None:
+            _core.write_file(os.fspath(path), [make_page(self, self._plan).encode()])
         return describe_result(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:

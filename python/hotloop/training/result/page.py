@@ -1,0 +1,143 @@
+"""A result as one page of HTML that needs nothing else: no script, no font, no network."""
+
+from __future__ import annotations
+
+import html
+import io
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hotloop.base.environment import describe_environment
+from hotloop.base.messages import format_bytes, format_seconds
+from hotloop.training.result.plotting import draw_history
+from hotloop.training.result.report import Table, tables_of
+
+if TYPE_CHECKING:
+    from hotloop.training.result.result import TrainResult
+
+__all__ = ["make_page"]
+
+_MAX_EPOCHS = 500  # rows of the table; of more epochs one in n
+_STYLE = """
+body{font:15px/1.45 system-ui,sans-serif;max-width:1100px;margin:2em auto;padding:0 1em;color:#222}
+h1{font-size:1.5em} h2{font-size:1.1em;margin:2em 0 .5em;border-bottom:1px solid #ccc}
+table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:13px}
+th,td{padding:2px 9px;text-align:right;border-bottom:1px solid #eee}
+th:first-child,td:first-child{text-align:left} thead th{border-bottom:1px solid #999}
+pre{background:#f6f6f6;padding:.8em;overflow-x:auto;font-size:12px} svg{max-width:100%;height:auto}
+div.wide{overflow-x:auto} summary{cursor:pointer}
+"""
+
+
+def make_page(result: TrainResult, plan: str) -> str:
+    """The page of :meth:`TrainResult.report`.
+
+    Parameters
+    ----------
+    result : TrainResult
+    plan : str
+        Of the training step.
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    ConfigError
+        If matplotlib is not installed.
+    """
+    title = type(result.model).__name__
+    parts = [f"<p>{html.escape(repr(result))}</p>"]
+    if result.epochs:
+        parts += [_heading("Curves"), _curves(result)]
+    for table in tables_of(result):
+        parts += [_heading(table.title[:1].upper() + table.title[1:] or "Values"), _table(table)]
+    if result.epochs:
+        rows = _epochs(result)
+        parts += [_heading("Epochs"), _folded(f"{len(rows) - 1} rows", _table(Table("", rows)))]
+    parts += [_heading("Time"), _facts((k, format_seconds(v)) for k, v in _times(result))]
+    parts += [_heading("Memory"), _facts((k, format_bytes(v)) for k, v in _memory(result))]
+    parts += [_heading("Configuration"), _pre(result.config.to_toml(strict=False))]
+    parts += [_heading("Model"), _pre(repr(result.model))]
+    if plan:
+        parts += [_heading("Plan of the training step"), _folded("instructions", _pre(plan))]
+    machine = describe_environment(result.device)
+    parts += [_heading("Machine"), _facts((k, str(v)) for k, v in machine.items())]
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"/>'
+        f"<title>{html.escape(title)}: hotloop run</title><style>{_STYLE}</style></head>"
+        f"<body><h1>{html.escape(title)}</h1>\n" + "\n".join(parts) + "\n</body></html>\n"
+    )
+
+
+def _heading(text: str) -> str:
+    return f"<h2>{html.escape(text)}</h2>"
+
+
+def _pre(text: str) -> str:
+    return f"<pre>{html.escape(text.strip())}</pre>"
+
+
+def _folded(summary: str, content: str) -> str:
+    return f"<details><summary>{html.escape(summary)}</summary>{content}</details>"
+
+
+def _curves(result: TrainResult) -> str:
+    """matplotlib's drawing, as SVG within the page."""
+    buffer = io.StringIO()
+    draw_history(result.history).savefig(buffer, format="svg", metadata={"Date": None})
+    text = buffer.getvalue()
+    return text[text.index("<svg") :]
+
+
+def _table(table: Table) -> str:
+    """Cells that have a share are the darker the larger it is."""
+    head, *body = table.rows
+    lines = []
+    for i, row in enumerate(body):
+        cells = []
+        for j, cell in enumerate(row):
+            style = ""
+            if table.shares is not None and j > 0 and table.shares[i, j - 1] > 0:
+                # Blue with white behind it; the text stays readable.
+                style = f' style="background:rgba(70,120,200,{0.75 * table.shares[i, j - 1]:.3f})"'
+            cells.append(f"<td{style}>{html.escape(cell)}</td>")
+        lines.append(f"<tr>{''.join(cells)}</tr>")
+    headings = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
+    return (
+        f'<div class="wide"><table><thead><tr>{headings}</tr></thead>'
+        f"<tbody>{''.join(lines)}</tbody></table></div>"
+    )
+
+
+def _facts(facts: Iterable[tuple[str, str]]) -> str:
+    rows = [f"<tr><td>{html.escape(k)}</td><td>{html.escape(v)}</td></tr>" for k, v in facts]
+    return f'<div class="wide"><table><tbody>{"".join(rows)}</tbody></table></div>'
+
+
+def _epochs(result: TrainResult) -> list[list[str]]:
+    every = -(-result.epochs // _MAX_EPOCHS)
+    rows = list(result.history.rows())
+    kept: Sequence[dict[str, float]] = rows[every - 1 :: every]
+    if kept[-1] is not rows[-1]:
+        kept = [*kept, rows[-1]]
+    return [list(result.history), *([_number(v) for v in row.values()] for row in kept)]
+
+
+def _number(value: float) -> str:
+    if value != value:
+        return ""
+    return f"{value:.0f}" if value.is_integer() and abs(value) < 1e15 else f"{value:.5g}"
+
+
+def _times(result: TrainResult) -> list[tuple[str, float]]:
+    return [
+        *result.timings.items(),
+        ("all", result.seconds),
+        ("waiting for batches, of train", result.data_wait),
+    ]
+
+
+def _memory(result: TrainResult) -> list[tuple[str, Any]]:
+    return [("predicted peak", result.predicted_peak_bytes), ("peak", result.peak_bytes)]
