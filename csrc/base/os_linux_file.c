@@ -46,7 +46,8 @@ int hl_os_directory_create(const char *path)
 int hl_os_directory_sync(hl_os_file directory)
 {
     int error = hl_os_fault_take();
-    if (!error && fsync(directory.descriptor) != 0) error = errno;
+    while (!error && fsync(directory.descriptor) != 0)
+        if (errno != EINTR) error = errno;
     /* Some file systems have no sync of a directory: there is nothing to wait for. */
     return error == EINVAL || error == ENOTSUP ? 0 : error;
 }
