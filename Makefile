@@ -31,7 +31,7 @@ unexport OPENBLAS_CORETYPE OPENBLAS_L2_SIZE
 help:
 	@echo "make demo        train a real model on real data, in seconds"
 	@echo "make test        the fast tests, Python and C (ARGS=... goes to pytest)"
-	@echo "make test-long   learning runs and comparisons (installs $(TORCH), pandas, polars, pyarrow, matplotlib, scikit-learn)"
+	@echo "make test-long   learning runs and comparisons (installs $(TORCH), pandas, polars, pyarrow, matplotlib, scikit-learn, ipykernel)"
 	@echo "make mutants     changes that tests must notice (ARGS=words of their names)"
 	@echo "make proof       everything at full counts, sanitizers included"
 	@echo "make cuda        NVIDIA's header wheels into the environment, about 1 GB"
@@ -82,7 +82,7 @@ $(STAMP)-torch: | $(STAMP)-venv
 
 # What users may have beside hotloop.
 $(STAMP)-extras: | $(STAMP)-venv
-	@$(PIP) install pandas polars pyarrow matplotlib pillow h5py tokenizers scikit-learn
+	@$(PIP) install pandas polars pyarrow matplotlib pillow h5py tokenizers scikit-learn ipykernel
 	@touch $@
 
 # A rival for the matrix products; never a dependency.
