@@ -58,7 +58,10 @@ def run(command: list[str]) -> dict[str, Any]:
     """One stage: its output goes on as it comes."""
     began = time.monotonic()
     lines: list[str] = []
-    environment = {**os.environ, "HOTLOOP_PROOF": "1"}
+    # What make was called with (ARGS=--only ...) is not for the makes of the stages.
+    mine = ("ARGS", "MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS")
+    kept = {name: value for name, value in os.environ.items() if name not in mine}
+    environment = {**kept, "HOTLOOP_PROOF": "1"}
     with subprocess.Popen(
         command,
         cwd=ROOT,
