@@ -151,4 +151,11 @@ MUTANTS = [
         "key=lambda one: one.commit < 0",
         python(_TESTS + "test_a_damaged_file_is_the_first_to_go"),
     ),
+    Mutant(
+        "an-interrupted-script-fails-instead",
+        "python/hotloop/training/run/fit.py",
+        "            end_as_interrupted()\n",
+        "",
+        python("tests/fault/test_signals.py::test_a_signal"),
+    ),
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 import time
 from typing import Any
 
@@ -28,7 +27,7 @@ from hotloop.training.plans.precision import wants_scale
 from hotloop.training.result.result import TrainResult
 from hotloop.training.run.loop import Run, result_of_nothing
 from hotloop.training.run.planner import Planner
-from hotloop.training.run.signals import Interrupts
+from hotloop.training.run.signals import Interrupts, end_as_interrupted, is_interactive
 from hotloop.training.run.watch import Stopped, Watch
 from hotloop.training.scoring.losses import loss_modules
 
@@ -189,11 +188,12 @@ def _finish(result: TrainResult, config: TrainingConfig, *, by_signal: bool) -> 
         )
     if by_signal:
         raises = config.on_interrupt == "raise" or (
-            config.on_interrupt == "auto" and not _is_interactive()
+            config.on_interrupt == "auto" and not is_interactive()
         )
         if raises:
             error = TrainingInterrupted("training was interrupted; .result holds what was reached")
             error.result = result
+            end_as_interrupted()
             raise error
     if by_signal or config.enable_progress_bar is not False:
         show(f"hotloop: {_last_words(result, config)}")
@@ -240,7 +240,3 @@ def _last_words(result: TrainResult, config: TrainingConfig) -> str:
             "that are made ahead and kept, would make it faster"
         )
     return words
-
-
-def _is_interactive() -> bool:
-    return hasattr(sys, "ps1") or "IPython" in sys.modules or bool(sys.flags.interactive)

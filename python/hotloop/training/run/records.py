@@ -50,7 +50,7 @@ def _timed(
     """The method, whose time counts as that of checkpoints; once, where one calls another."""
 
     @functools.wraps(method)
-    def run(self: Records, *args: _P.args, **options: _P.kwargs) -> _T:
+    def run(self: Records, /, *args: _P.args, **options: _P.kwargs) -> _T:
         before, began = self.seconds, time.perf_counter()
         try:
             return method(self, *args, **options)

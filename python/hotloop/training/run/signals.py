@@ -9,15 +9,19 @@ regions only.
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
 import signal
+import sys
 import threading
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Any
 
 from hotloop.base.messages import show
+from hotloop.errors import TrainingInterrupted
 
-__all__ = ["Interrupts"]
+__all__ = ["Interrupts", "end_as_interrupted", "is_interactive"]
 
 
 class Interrupts:
@@ -71,3 +75,36 @@ class Interrupts:
 
     def _on_term(self, number: int, frame: FrameType | None) -> None:
         self.terminated = True
+
+
+def is_interactive() -> bool:
+    """Whether someone types at this process: a REPL or a notebook."""
+    return hasattr(sys, "ps1") or "IPython" in sys.modules or bool(sys.flags.interactive)
+
+
+def end_as_interrupted() -> None:
+    """From now on a TrainingInterrupted that nobody catches ends the process as Ctrl-C would have.
+
+    By SIGINT: a shell then ends a loop or a script around it. Python does that for
+    KeyboardInterrupt itself, and ends with status 1 for a class that derives from it.
+    """
+    if sys.excepthook is not _end:
+        _hooks.append(sys.excepthook)
+        sys.excepthook = _end
+
+
+_hooks: list[Any] = []  # that stood before _end
+
+
+def _end(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    _hooks[-1](kind, error, trace)
+    if not isinstance(error, TrainingInterrupted) or is_interactive():
+        return
+    # What the interpreter does at its end, since this process has none of its own.
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)
