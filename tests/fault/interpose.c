@@ -3,7 +3,7 @@
  *
  * FAULT=call:k:what: the k-th call of that kind on a file below FAULT_FOLDER, once the first
  * checkpoint is on disk, does what is said. A number is its errno; "short": a half is written;
- * "kill", "killed-after": the process ends before it, or behind it.
+ * "kill", "killed-after": the process ends before it, or behind it. Sockets are counted wherever.
  *
  * FAULT_COUNTS=file: it gets a line for each call that counts, its kind, and "failed" for the k-th.
  */
@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 static atomic_bool is_armed;
@@ -144,4 +145,11 @@ int posix_fallocate(int fd, off_t from, off_t bytes)
 {
     REAL(int, "posix_fallocate", int, off_t, off_t);
     return is_it("posix_fallocate", fd) ? atoi(what) : real(fd, from, bytes);
+}
+
+int socket(int domain, int type, int protocol)
+{
+    REAL(int, "socket", int, int, int);
+    note("socket");
+    return real(domain, type, protocol);
 }

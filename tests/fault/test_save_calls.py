@@ -31,16 +31,22 @@ WITHOUT_A_TRACE = ("EINTR", "short")
 pytestmark = pytest.mark.filterwarnings("ignore::hotloop.CheckpointWarning")
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def preload(folder: Path) -> str:
+    """interpose.c, compiled into a folder, as LD_PRELOAD wants it."""
     compiler = shutil.which(os.environ.get("CC", "cc"))
     if compiler is None:
         pytest.skip("there is no C compiler (cc)")
-    out = tmp_path_factory.mktemp("interpose") / "interpose.so"
+    out = folder / "interpose.so"
     source = Path(__file__).with_name("interpose.c")
     flags = ["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
     subprocess.run([compiler, *flags, str(source), "-o", str(out), "-ldl"], check=True)
-    return out
+    # A sanitizer's library has to stand first.
+    return ":".join(filter(None, [os.environ.get("LD_PRELOAD", ""), str(out)]))
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return preload(tmp_path_factory.mktemp("interpose"))
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +55,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def counts(library: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
+def counts(library: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
     """How many calls of each kind a run has behind its first checkpoint."""
     folder = tmp_path_factory.mktemp("counts")
     status, _, calls = train(library, folder / "runs")
@@ -57,15 +63,13 @@ def counts(library: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     return {kind: calls.count(kind) for kind in KINDS}
 
 
-def train(library: Path, folder: Path, **env: str) -> tuple[int, str, list[str]]:
+def train(library: str, folder: Path, **env: str) -> tuple[int, str, list[str]]:
     """Exit status, what was said, and the calls that counted."""
     noted = folder.with_suffix(".calls")
     env |= {"FAULT_FOLDER": str(folder), "FAULT_COUNTS": str(noted)}
-    # A sanitizer's library has to stand first.
-    preload = ":".join(filter(None, [os.environ.get("LD_PRELOAD", ""), str(library)]))
     done = subprocess.run(
         [sys.executable, "-c", START, str(folder)],
-        env={**os.environ, "LD_PRELOAD": preload, **env},
+        env={**os.environ, "LD_PRELOAD": library, **env},
         capture_output=True,
         text=True,
         timeout=120,
@@ -75,7 +79,7 @@ def train(library: Path, folder: Path, **env: str) -> tuple[int, str, list[str]]
 
 
 def check(
-    library: Path, folder: Path, kind: str, k: int, what: str, whole: dict[str, bytes]
+    library: str, folder: Path, kind: str, k: int, what: str, whole: dict[str, bytes]
 ) -> None:
     fault = what if what in ("short", "kill", "killed-after") else str(getattr(errno, what))
     status, said, calls = train(library, folder, FAULT=f"{kind}:{k}:{fault}")
@@ -91,7 +95,7 @@ def check(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_call_of_a_save_fails(
-    kind: str, library: Path, counts: dict[str, int], whole: dict[str, bytes], tmp_path: Path
+    kind: str, library: str, counts: dict[str, int], whole: dict[str, bytes], tmp_path: Path
 ) -> None:
     assert counts[kind] >= 10
     rng = random.Random(kind)
@@ -102,7 +106,7 @@ def test_a_call_of_a_save_fails(
 
 @pytest.mark.parametrize("k", [1, 2, 3])  # of a file, of its directory
 def test_a_sync_that_is_interrupted(
-    k: int, library: Path, whole: dict[str, bytes], tmp_path: Path
+    k: int, library: str, whole: dict[str, bytes], tmp_path: Path
 ) -> None:
     check(library, tmp_path / "runs", "fsync", k, "EINTR", whole)
 
@@ -110,7 +114,7 @@ def test_a_sync_that_is_interrupted(
 @pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_calls_of_a_save_fail(
-    kind: str, library: Path, counts: dict[str, int], whole: dict[str, bytes], tmp_path: Path
+    kind: str, library: str, counts: dict[str, int], whole: dict[str, bytes], tmp_path: Path
 ) -> None:
     rng = random.Random(f"many {kind}")
     for what in KINDS[kind]:
