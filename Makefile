@@ -135,6 +135,7 @@ cuda-check: build
 		HOTLOOP_CUDNN_PATH=none $(PYTEST) tests/ops tests/train/test_gpu.py tests/train/test_gpu_copies.py \
 		tests/train/test_gpu_launches.py tests/train/test_gpu_sequences.py \
 		tests/train/test_gpu_streams.py tests/train/test_gpu_resume.py \
+		tests/train/test_gpu_not_finite.py \
 		tests/train/test_attention_precision.py tests/cuda $(ARGS)
 	HOTLOOP_TEST_GPU=1 HOTLOOP_CUDA_PATH=$(FAKES)/libcuda_fake.so HOTLOOP_NVRTC_PATH=none \
 		HOTLOOP_CUDNN_PATH=none $(PYTEST) --long tests/models/test_memory_gpu.py $(ARGS)
@@ -143,6 +144,7 @@ cuda-check: build
 		HOTLOOP_CUDNN_PATH=$(FAKES)/libcudnn_fake.so \
 		HOTLOOP_NVRTC_PATH=$(FAKES)/libnvrtc_fake.so HOTLOOP_CACHE_PATH=$(FAKES)/cache \
 		$(PYTEST) $(ARGS) tests/train/test_gpu.py tests/train/test_gpu_products.py \
+		tests/train/test_gpu_not_finite.py \
 		tests/train/test_gpu_convolutions.py tests/train/test_gpu_recurrent.py \
 		tests/train/test_attention_precision.py tests/train/test_gpu_copies.py::test_same_bits_as_casts \
 		tests/train/test_gpu_launches.py tests/ops/test_values.py tests/ops/test_conv_16.py \

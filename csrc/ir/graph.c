@@ -434,6 +434,7 @@ void hl_graph_stand_by(hl_graph *graph, const hl_node *node)
     graph->segment = node->segment;
     graph->fence = node->fence;
     graph->scope = node->scope;
+    graph->gradient_of = node->gradient_of;
 }
 
 hl_status hl_graph_scope(hl_graph *graph, const char *scope)

@@ -111,7 +111,9 @@ typedef struct hl_node {
     /* POINTWISE_FUSED: what it computes. Any other: its epilogue, and a program for each of its
      * first operands (ir/fusion.h); NULL: none. */
     const hl_program *program, *prologue[HL_PROLOGUES];
-    const char *scope; /* module path that made it, for messages ("body.0"), or NULL */
+    const char *scope;       /* module path that made it, for messages ("body.0"), or NULL */
+    const char *gradient_of; /* of the backward pass: the op whose gradient it is part of, by its
+                                name in the table, or "parameter"; NULL: of none */
 } hl_node;
 
 typedef struct hl_commit {
@@ -136,10 +138,10 @@ typedef struct hl_graph {
     hl_type *types; /* output types of the node that is being added */
     int64_t cap_types;
     int32_t n_inputs, n_datasets, n_scalars;
-    hl_segment segment;   /* of nodes added from now on */
-    int32_t fence;        /* of nodes added from now on, at least */
-    const char *scope;    /* of nodes added from now on */
-    hl_id control;        /* leaf of the control block, HL_NONE until asked for */
+    hl_segment segment;              /* of nodes added from now on */
+    int32_t fence;                   /* of nodes added from now on, at least */
+    const char *scope, *gradient_of; /* of nodes added from now on */
+    hl_id control;                   /* leaf of the control block, HL_NONE until asked for */
     hl_dtype float_dtype; /* what integers become where a float is made of them: float32 */
     bool benchmark;       /* kernels may be autotuned */
     bool deterministic;   /* and must give the same bits every run */
@@ -204,7 +206,7 @@ hl_status hl_graph_commit(hl_graph *graph, hl_id target, hl_id value);
 hl_status hl_graph_accumulate(hl_graph *graph, hl_id target, hl_id value);
 /* The same value may be an output several times. */
 hl_status hl_graph_output(hl_graph *graph, hl_id value);
-/* Nodes added from now on stand where this one stands: segment, fence and scope. */
+/* Nodes added from now on stand where this one stands: segment, fence, scope and gradient. */
 void hl_graph_stand_by(hl_graph *graph, const hl_node *node);
 /* Sets the scope of nodes added from now on; the text is copied, NULL or "" is none. */
 hl_status hl_graph_scope(hl_graph *graph, const char *scope);

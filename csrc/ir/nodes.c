@@ -162,7 +162,8 @@ static hl_status begin_node(hl_graph *graph, hl_op op, const hl_id *in, int32_t 
                           .fence = graph->fence,
                           .n_in = n_in,
                           .in = copy,
-                          .scope = graph->scope};
+                          .scope = graph->scope,
+                          .gradient_of = graph->gradient_of};
     return HL_OK;
 }
 

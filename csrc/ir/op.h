@@ -31,6 +31,11 @@ enum {
                                      `permute` allows, so that layouts may pass through */
     HL_OP_WHOLE = 1 << 12, /* stands for several nodes, for kernels that compute all of them at once
                               or none (passes/whole.c) */
+    HL_OP_DECIDES = 1 << 13, /* a step is applied only where all operands behind the first are
+                                finite: loss, gradients, their norm. With JOINS: gradients, one
+                                operand for each parameter */
+    HL_OP_OPAQUE = 1 << 14,  /* out is in an order that only kernels know, which need not write all
+                                of it */
 };
 
 /* Shape and dtype of every output from inputs and attributes; checks both; normalises attributes

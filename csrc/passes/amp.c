@@ -252,7 +252,8 @@ static hl_status find_copy(amp_state *s, hl_id value, hl_segment segment, hl_id 
         *out_copy = narrow; /* it was widened from there */
     } else {
         hl_node_id maker = hl_graph_producer(graph, value);
-        hl_node place = {.segment = segment, .scope = graph->scope};
+        hl_node place = {
+            .segment = segment, .scope = graph->scope, .gradient_of = graph->gradient_of};
         if (maker != HL_NONE) place.segment = graph->nodes[maker].segment;
         hl_graph_stand_by(graph, &place);
         HL_TRY(cast_to(s, value, s->reduced, out_copy));
@@ -427,6 +428,7 @@ static hl_status rewrite_nodes(amp_state *s)
     for (int64_t i = 0; i < n_nodes; i++) {
         hl_node node = s->graph->nodes[i];
         s->graph->scope = node.scope;
+        s->graph->gradient_of = node.gradient_of;
         if (is_reduced_product(s, &node))
             HL_TRY(rewrite_product(s, &node));
         else if (s->keeps_reduced && is_follower(&node))

@@ -6,7 +6,7 @@
  * Shares that are 0 but for a part of the value, as of slices, wait until another share comes or
  * the sum is asked for, and are added together: a loop over the parts of a value costs what the
  * value does, not as many times that as there are parts. Gradient nodes carry the scope of the node
- * they are the gradient of, so that a message or a profile names the module. */
+ * they are the gradient of, and the name of its op, so that a message or a profile names both. */
 #include "passes/passes.h"
 
 #include "base/alloc.h"
@@ -184,6 +184,7 @@ static hl_status diff_node(diff_state *state, hl_node_id id)
     const hl_id *dout = &state->grads[node.out];
     bool reached = false, needed = false;
     graph->scope = node.scope;
+    graph->gradient_of = info->name;
     for (int32_t j = 0; j < node.n_out; j++) {
         HL_TRY(add_waiting(state, node.out + j));
         reached |= dout[j] != HL_NONE && state->depends[node.out + j];
@@ -204,7 +205,7 @@ hl_status hl_pass_autodiff(hl_graph *graph, hl_id loss, hl_id seed, const hl_id 
 {
     for (int64_t i = 0; i < n_wrt; i++) out_grads[i] = HL_NONE;
     HL_TRY(check_wrt(graph, loss, seed, wrt, n_wrt));
-    const char *scope = graph->scope;
+    const char *scope = graph->scope, *gradient_of = graph->gradient_of;
     diff_state state = {.graph = graph};
     hl_status status;
     HL_GOTO(init_state(&state));
@@ -215,12 +216,14 @@ hl_status hl_pass_autodiff(hl_graph *graph, hl_id loss, hl_id seed, const hl_id 
     state.grads[loss] = seed;
     for (int64_t i = state.n_nodes - 1; i >= 0; i--) HL_GOTO(diff_node(&state, (hl_node_id)i));
     graph->scope = scope;
+    graph->gradient_of = "parameter"; /* sums of its shares */
     for (int64_t i = 0; i < n_wrt; i++) {
         HL_GOTO(add_waiting(&state, wrt[i]));
         out_grads[i] = state.grads[wrt[i]];
     }
 cleanup:
     graph->scope = scope;
+    graph->gradient_of = gradient_of;
     free_state(&state);
     return status;
 }

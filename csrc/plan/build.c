@@ -36,7 +36,7 @@ static hl_status run_passes(hl_graph *graph, hl_device *device, const hl_plan_op
     if (options->fuse) HL_TRY(hl_pass_layout(graph));
     if (options->fuse) HL_TRY(hl_pass_relu(graph));
     if (options->fuse) HL_TRY(hl_pass_epilogue(graph, device, options->deterministic));
-    HL_TRY(hl_pass_pack(graph, device));
+    if (options->fuse) HL_TRY(hl_pass_pack(graph, device));
     if (options->fuse) HL_TRY(hl_pass_broadcast(graph));
     HL_TRY(hl_pass_hoist(graph));
     if (options->fuse) HL_TRY(hl_pass_rounded(graph, device, options->deterministic));
@@ -262,10 +262,11 @@ static hl_status prepare_launch(hl_plan *plan, int32_t task, int32_t *out_n)
     const hl_kernel *kernel = instr->kernel;
     hl_node_id beside[HL_KERNEL_HORIZONTAL], behind[HL_KERNEL_HORIZONTAL];
     int32_t n_beside = 1, n_behind = 1;
-    if (kernel->prepare_horizontal) n_beside = count_joined(plan, task, goes_with, beside);
-    if (kernel->prepare_sequence) n_behind = count_joined(plan, task, goes_behind, behind);
+    bool joins = plan->options.fuse;
+    if (joins && kernel->prepare_horizontal) n_beside = count_joined(plan, task, goes_with, beside);
+    if (joins && kernel->prepare_sequence) n_behind = count_joined(plan, task, goes_behind, behind);
     *out_n = n_behind > n_beside ? n_behind : n_beside;
-    if (takes_next(plan, task)) {
+    if (joins && takes_next(plan, task)) {
         *out_n = 2;
         return kernel->prepare_next(device, graph, instr->node, instr[1].node, &instr->state);
     }

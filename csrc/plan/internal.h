@@ -5,9 +5,11 @@
  *
  * poison    NaN where a region is going to write, in builds with AddressSanitizer
  * run       what a region and a task launch, and on which stream
+ * finite    what of a step is not finite first, task by task
  * captures  launches kept for replay
  * queue     an asynchronous device's streams, for the plans of a session
  * session   stores, arena, slots
+ * backup    a copy of all stores, for runs of which nothing is to stay
  * dataset   where batches come from, and which plan owns the slots
  * bind      gives every operand an address
  * values    inputs and outputs

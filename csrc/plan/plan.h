@@ -45,8 +45,8 @@ hl_status hl_session_snapshot(hl_session *session, hl_control *out_control);
 typedef struct hl_plan_options {
     int32_t n_slots; /* batch slots, at least 1 */
     int32_t k;       /* micro-batches per step of a training graph; may be changed between runs */
-    bool fuse;       /* false: every op by itself, for tests */
-    bool chain;      /* false: one instruction per region, for tests */
+    bool fuse;       /* false: every op by itself, for tests and hl_runner_check */
+    bool chain;      /* false: one instruction per region, for the same */
     bool capture;    /* asynchronous devices: replay what segments launch */
     bool overlap;    /* devices that can: weight gradients run beside the rest of the backward pass;
                         where the memory for that is not there they run behind it */
@@ -170,6 +170,44 @@ hl_status hl_runner_run(hl_runner *runner, int64_t n_steps, int64_t deadline_ns,
                         int64_t *out_batches);
 bool hl_runner_is_unfinished(const hl_runner *runner);
 hl_status hl_runner_abandon(hl_runner *runner);
+
+/* A value that is not finite: of a node, or a leaf. Texts are the plan's. */
+typedef struct hl_not_finite_value {
+    hl_value_kind kind;
+    const char *op, *scope;  /* of its node; NULL: a leaf; no module made it */
+    const char *name;        /* of a leaf, or of the data of a batch; NULL: it has none */
+    hl_segment segment;      /* of its node */
+    const char *gradient_of; /* of a node of the backward pass, as hl_node has it; else NULL */
+    bool reads_infinity;     /* its node has infinite operands, all others are finite */
+    bool is_batch;           /* rows of data: */
+    int64_t row;             /* the number of the one with the element `first`; -1: not known */
+    hl_type type;
+    int64_t n_nan, n_infinite; /* elements */
+    int64_t first;             /* of them */
+} hl_not_finite_value;
+typedef enum hl_not_finite_what {
+    HL_NOT_FINITE_NOTHING, /* all is finite */
+    HL_NOT_FINITE_LOSS,
+    HL_NOT_FINITE_GRADIENT,
+    HL_NOT_FINITE_NORM, /* of finite gradients */
+    HL_NOT_FINITE_VALUE /* one that does not come to the loss */
+} hl_not_finite_what;
+/* What of a step is not finite, and where it began. */
+typedef struct hl_not_finite {
+    hl_not_finite_what what;
+    int32_t param; /* of a gradient: the parameter's number in the training step's list */
+    int32_t micro; /* the micro-batch of the step, from 0 */
+    hl_not_finite_value first;
+    bool is_made_nan;        /* first is infinite, and a node made NaN of it: */
+    hl_not_finite_value nan; /* that one's value */
+} hl_not_finite;
+/* Runs the next step of the order as attempted step `step`, task by task, and says what of it is
+ * not finite (plan/finite.h); everything: a NaN that does not come to loss and gradients, too. All
+ * stores are put back, the control block among them; the runner and its feeds have moved on. Fused
+ * nodes are one each: a runner of plans without `fuse` looks into all. HL_ERROR_CONFIG where a step
+ * of the model was left in the middle; errors of the step as hl_runner_run has them. */
+hl_status hl_runner_check(hl_runner *runner, int64_t step, bool everything,
+                          hl_not_finite *out_found);
 
 /* A launch of a step, and what it takes when it runs alone. Texts are the plan's. */
 typedef struct hl_launch_time {

@@ -21,6 +21,7 @@
 
 #include "base/alloc.h"
 #include "base/os.h"
+#include "plan/backup.h"
 #include "plan/bind.h"
 #include "plan/run.h"
 
@@ -39,7 +40,6 @@ struct profiler {
     hl_stream *stream; /* NULL where the host's clock tells the time */
     hl_event *begin, *end;
     void **args;
-    char *stores; /* copies of all, one after the other */
     char *inputs; /* copies of what a launch writes over */
     int64_t capacity;
     hl_profile *out;
@@ -130,43 +130,6 @@ static hl_status copy(const profiler *p, void *device, char *host, size_t bytes,
     else
         HL_TRY(ops->copy(p->device, host, device, bytes, HL_COPY_DEVICE_TO_HOST, p->stream));
     return ops->synchronize(p->device, p->stream);
-}
-
-static size_t count_store_bytes(const hl_session_store_entry *entry)
-{
-    return (size_t)entry->n * hl_dtype_bytes(entry->dtype);
-}
-
-static hl_status save_stores(profiler *p)
-{
-    const hl_session *session = p->plan->session;
-    size_t bytes = 0;
-    for (int64_t i = 0; i < session->n_stores; i++) bytes += count_store_bytes(&session->stores[i]);
-    HL_TRY(hl_alloc(bytes, (void **)&p->stores));
-    bytes = 0;
-    for (int64_t i = 0; i < session->n_stores; i++) {
-        const hl_session_store_entry *entry = &session->stores[i];
-        HL_TRY(copy(p, entry->data, p->stores + bytes, count_store_bytes(entry), false));
-        bytes += count_store_bytes(entry);
-    }
-    return HL_OK;
-}
-
-/* Restores all stores that it can, and returns the first error. */
-static hl_status restore_stores(const profiler *p, hl_status status)
-{
-    const hl_session *session = p->plan->session;
-    hl_status_record first;
-    size_t at = 0;
-    hl_status_save(status, &first);
-    for (int64_t i = 0; i < session->n_stores; i++) {
-        const hl_session_store_entry *entry = &session->stores[i];
-        size_t bytes = count_store_bytes(entry);
-        status = copy(p, entry->data, p->stores + at, bytes, true);
-        if (status != HL_OK && first.code == HL_OK) hl_status_save(status, &first);
-        at += bytes;
-    }
-    return first.code == HL_OK ? HL_OK : hl_status_raise(&first);
 }
 
 /* The task after the last one whose work this task's launch does. */
@@ -345,6 +308,7 @@ static hl_status profile_plan(profiler *p)
 {
     hl_plan *plan = p->plan;
     hl_session *session = plan->session;
+    hl_backup backup = {0};
     hl_status status;
     if (!plan->begun || session->slots_of != plan || session->unfinished)
         return hl_status_set(HL_ERROR_CONFIG,
@@ -365,12 +329,12 @@ static hl_status profile_plan(profiler *p)
                           (void **)&p->out->launches));
     if (p->stream) HL_GOTO(p->device->ops->event_create(p->device, true, &p->begin));
     if (p->stream) HL_GOTO(p->device->ops->event_create(p->device, true, &p->end));
-    HL_GOTO(save_stores(p));
-    status = restore_stores(p, measure_all(p));
+    HL_GOTO(hl_backup_init(session, &backup));
+    status = hl_backup_restore(&backup, measure_all(p));
 cleanup:
     if (p->begin) p->device->ops->event_destroy(p->device, p->begin);
     if (p->end) p->device->ops->event_destroy(p->device, p->end);
-    hl_free(p->stores);
+    hl_backup_deinit(&backup);
     hl_free(p->inputs);
     return status;
 }

@@ -50,6 +50,7 @@ struct hl_queue {
     int32_t first_step, n_steps;
     segment_run step; /* what each of them runs */
     hl_captures *captures;
+    hl_finite *finite; /* runs what is launched, and looks at it; NULL: nobody looks */
 };
 
 /* ---- making ---------------------------------------------------------------------------------- */
@@ -155,6 +156,11 @@ void hl_queue_set_control(hl_queue *queue, hl_control *control)
     queue->is_old = true;
 }
 
+void hl_queue_set_finite(hl_queue *queue, hl_finite *finite)
+{
+    queue->finite = finite;
+}
+
 void hl_queue_drop_captures(hl_queue *queue, hl_plan *plan)
 {
     hl_captures_drop(queue->captures, plan);
@@ -213,6 +219,9 @@ static hl_status launch_step(hl_queue *queue, int32_t slot)
     void **args = plan->args + slot * plan->n_args;
     plan->continues = queue->step.continues;
     plan->refreshes = queue->step.refreshes;
+    if (queue->finite)
+        return hl_finite_run(queue->finite, plan, queue->step.first, queue->step.end, args,
+                             queue->compute);
     return hl_plan_queue_regions(plan, segment_first[queue->step.first],
                                  segment_first[queue->step.end], args, queue->streams);
 }
@@ -263,7 +272,7 @@ static bool has_loaders(const hl_plan *plan)
 static hl_status launch_steps(hl_queue *queue)
 {
     int32_t first = queue->first_step, n = queue->n_steps;
-    bool captures = queue->plan->captures && !queue->step.refreshes;
+    bool captures = queue->plan->captures && !queue->step.refreshes && !queue->finite;
     if (captures && n == queue->plan->burst) return replay_steps(queue, first, n);
     for (int32_t i = 0; i < n; i++)
         HL_TRY(captures ? replay_steps(queue, first + i, 1) : launch_step(queue, first + i));

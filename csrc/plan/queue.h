@@ -27,6 +27,7 @@
 #ifndef HL_PLAN_QUEUE_H
 #define HL_PLAN_QUEUE_H
 
+#include "plan/finite.h"
 #include "plan/run.h"
 
 typedef struct hl_queue hl_queue;
@@ -57,6 +58,8 @@ void hl_queue_leave(hl_queue *queue, hl_plan *plan);
 void hl_queue_drop_captures(hl_queue *queue, hl_plan *plan);
 /* Slots may be filled again, in any order, once the work that was queued is done. */
 hl_status hl_queue_turn_slots(hl_queue *queue);
+/* Until NULL is given, what is queued runs task by task, and the search looks at it. */
+void hl_queue_set_finite(hl_queue *queue, hl_finite *finite);
 /* Launches a run that ends in the middle of a window, before a batch is waited for. */
 hl_status hl_queue_end_run(hl_queue *queue);
 /* Returns when no batch waits in staging memory: the feed may write any slot. */

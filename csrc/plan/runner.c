@@ -17,9 +17,11 @@
 
 #include "base/alloc.h"
 #include "base/os.h"
+#include "plan/backup.h"
 #include "plan/bind.h"
 #include "plan/dataset.h"
 #include "plan/fault.h"
+#include "plan/finite.h"
 #include "plan/run.h"
 #include "plan/tune.h"
 
@@ -45,6 +47,7 @@ typedef struct run_call {
     int32_t k;
     int64_t deadline_ns;
     const volatile int *stop;
+    hl_finite *finite; /* runs the tasks, and looks at their results; NULL: nobody looks */
     hl_plan *entered;  /* the plan that is ready to run */
     int64_t n_batches; /* of the steps that were run */
 } run_call;
@@ -182,11 +185,17 @@ static hl_status take_batch(run_call *call, bool *out_end)
         (long long)call->runner->done, (long long)call->runner->order[call->runner->at].n);
 }
 
+/* Was the epoch's last batch taken? */
+static bool is_end_of_epoch(run_call *call)
+{
+    const hl_feed *feed = call->entered ? call->entered->feed : NULL;
+    return feed && (call->runner ? !find_next(call) : hl_feed_is_over(feed));
+}
+
 /* The host waits at the end of an epoch, and after steps whose batches the caller makes itself. */
 static bool is_place_to_wait(run_call *call)
 {
-    const hl_feed *feed = call->entered ? call->entered->feed : NULL;
-    return call->runner ? !feed || !find_next(call) : !feed || hl_feed_is_over(feed);
+    return !call->entered || !call->entered->feed || is_end_of_epoch(call);
 }
 
 /* ---- segments -------------------------------------------------------------------------------- */
@@ -227,6 +236,10 @@ static hl_status run_segment(run_call *call, hl_run_end *out_end, bool *out_over
     if (call->session->queue) {
         hl_queue_add_segment(call->session->queue, state->segment);
         return HL_OK;
+    }
+    if (call->finite) {
+        state->region = end;
+        return hl_finite_run(call->finite, plan, state->segment, state->segment + 1, args, NULL);
     }
     while (state->region < end) {
         HL_TRY(hl_plan_run_region(plan, &plan->schedule.regions[state->region++], args, NULL));
@@ -347,7 +360,8 @@ static hl_status loop_steps(run_call *call, int64_t n_steps, hl_run_end *out_end
         HL_TRY(run_step(call, out_end));
         if (*out_end != HL_RUN_DONE) return HL_OK;
         ++*out_steps;
-        if (*out_steps < n_steps && is_over(call, out_end)) return HL_OK;
+        /* Time that is over at the end of an epoch leaves nothing unseen of it. */
+        if (*out_steps < n_steps && !is_end_of_epoch(call) && is_over(call, out_end)) return HL_OK;
     }
     return HL_OK;
 }
@@ -371,19 +385,29 @@ static hl_status run_steps(run_call *call, int64_t n_steps, hl_run_end *out_end,
     return HL_OK;
 }
 
-static hl_status run(run_call *call, int64_t n_steps, hl_run_end *out_end, int64_t *out_steps)
+/* Of a session that was entered. */
+static hl_status run_entered(run_call *call, int64_t n_steps, hl_run_end *out_end,
+                             int64_t *out_steps)
 {
     hl_session *session = call->session;
     *out_end = HL_RUN_DONE;
     *out_steps = 0;
-    HL_TRY(hl_session_enter(session, "run"));
     hl_status status = run_steps(call, n_steps, out_end, out_steps);
     if (status == HL_OK && session->queue) status = hl_queue_flush(session->queue);
     if (status != HL_OK) {
         give_up_step(session, call->state);
         hl_session_drop_copies(session);
     }
-    hl_session_leave(session);
+    return status;
+}
+
+static hl_status run(run_call *call, int64_t n_steps, hl_run_end *out_end, int64_t *out_steps)
+{
+    *out_end = HL_RUN_DONE;
+    *out_steps = 0;
+    HL_TRY(hl_session_enter(call->session, "run"));
+    hl_status status = run_entered(call, n_steps, out_end, out_steps);
+    hl_session_leave(call->session);
     return status;
 }
 
@@ -540,6 +564,75 @@ bool hl_runner_is_unfinished(const hl_runner *runner)
 hl_status hl_runner_abandon(hl_runner *runner)
 {
     return abandon(runner->session, &runner->state);
+}
+
+/* ---- what is not finite ---------------------------------------------------------------------- */
+
+/* Makes `step` the next attempted step, of a run that was not stopped. */
+static hl_status begin_again(hl_session *session, int64_t step, bool *out_is_scaled)
+{
+    hl_device *device = session->device;
+    hl_control control;
+    HL_TRY(device->ops->copy(device, &control, session->control, sizeof control,
+                             HL_COPY_DEVICE_TO_HOST, session->compute));
+    HL_TRY(device->ops->synchronize(device, session->compute));
+    *out_is_scaled = control.loss_scale != 1.0;
+    control.attempted = step - 1;
+    control.stopped = 0;
+    control.window_ok = 1;
+    control.error_code = 0;
+    HL_TRY(device->ops->copy(device, session->control, &control, sizeof control,
+                             HL_COPY_HOST_TO_DEVICE, session->compute));
+    if (session->queue) hl_queue_set_control(session->queue, session->control);
+    return device->ops->synchronize(device, session->compute);
+}
+
+/* One step, with nothing under way before and behind it. */
+static hl_status run_alone(run_call *call)
+{
+    hl_queue *queue = call->session->queue;
+    hl_run_end end;
+    int64_t n_steps;
+    if (queue) hl_queue_set_finite(queue, call->finite);
+    hl_status status = run_entered(call, 1, &end, &n_steps);
+    if (status == HL_OK && queue) status = hl_queue_drain(queue);
+    if (queue) hl_queue_set_finite(queue, NULL);
+    return status;
+}
+
+static hl_status check_step(hl_runner *runner, int64_t step, bool everything,
+                            hl_not_finite *out_found)
+{
+    hl_session *session = runner->session;
+    run_call call = {.session = session, .state = &runner->state, .runner = runner, .k = runner->k};
+    hl_backup backup = {0};
+    bool is_scaled;
+    if (session->unfinished)
+        return hl_status_set(HL_ERROR_CONFIG, "check: no step may be left in the middle, got one");
+    if (session->queue) HL_TRY(hl_queue_drain(session->queue));
+    hl_status status;
+    HL_GOTO(hl_backup_init(session, &backup));
+    status = begin_again(session, step, &is_scaled);
+    if (status == HL_OK) status = hl_finite_create(everything, is_scaled, &call.finite);
+    if (status == HL_OK) status = run_alone(&call);
+    status = hl_backup_restore(&backup, status);
+    if (session->queue) hl_queue_set_control(session->queue, session->control);
+    hl_session_drop_copies(session);
+    if (status == HL_OK) *out_found = *hl_finite_found(call.finite);
+cleanup:
+    hl_finite_destroy(call.finite);
+    hl_backup_deinit(&backup);
+    return status;
+}
+
+hl_status hl_runner_check(hl_runner *runner, int64_t step, bool everything,
+                          hl_not_finite *out_found)
+{
+    *out_found = (hl_not_finite){0};
+    HL_TRY(hl_session_enter(runner->session, "check"));
+    hl_status status = check_step(runner, step, everything, out_found);
+    hl_session_leave(runner->session);
+    return status;
 }
 
 /* Counts the batches of this plan that come before batch `done` of entry `at`. */

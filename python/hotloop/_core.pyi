@@ -492,6 +492,20 @@ class Runner:
     def __new__(cls, order: Sequence[tuple[Plan, int]], k: int = 1) -> Self: ...
     def run(self, n_steps: int = 1, seconds: float = 0.05, /) -> tuple[str, int, int]:
         """As Plan.run, and the batches of the steps that were run; "feed_end": of the order."""
+    def check(self, step: int, everything: bool = False, /) -> dict[str, Any] | None:
+        """Runs the next step as attempted step `step`, node by node; what of it is not finite.
+
+        All stores are put back; the position in the order has moved on. None: all is finite.
+        Else what ("loss", "gradient", "norm", or "value": a NaN that comes to neither, which
+        everything asks for), param (of a gradient the number of the parameter), micro (the
+        micro-batch of the step), first: where it began, and nan: the node that made NaN of an
+        infinite first, or None. Both are dicts of kind ("result", "batch", "parameter", "state",
+        "input", "scalar", "constant"), op, scope, name, gradient_of (in the backward pass the op
+        whose gradient it is part of, or "parameter"; else None), is_update (of the optimizer),
+        reads_infinity (some operands of the node are infinite, and none is NaN), dtype, shape,
+        n_nan, n_infinite, first (the first such element), row (of a batch, its row of the data,
+        or -1).
+        """
     def seek(
         self, epoch: int, batch: int = 0, order: Sequence[tuple[int, int]] | None = None, /
     ) -> None:

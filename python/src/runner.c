@@ -189,6 +189,59 @@ static PyObject *run(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
     return run_steps(self, n_steps, seconds);
 }
 
+/* ---- what is not finite ---------------------------------------------------------------------- */
+
+static PyObject *describe_value(const hl_not_finite_value *value)
+{
+    static const char *const kinds[] = {
+        [HL_VALUE_PARAM] = "parameter", [HL_VALUE_STATE] = "state",   [HL_VALUE_INPUT] = "input",
+        [HL_VALUE_DATASET] = "dataset", [HL_VALUE_SCALAR] = "scalar", [HL_VALUE_CONST] = "constant",
+        [HL_VALUE_ACT] = "result"};
+    return Py_BuildValue(
+        "{szszszszszsOsNszsNsLsLsLsL}", "kind", value->is_batch ? "batch" : kinds[value->kind],
+        "op", value->op, "scope", value->scope, "name", value->name, "gradient_of",
+        value->gradient_of, "is_update", value->segment == HL_SEGMENT_APPLY ? Py_True : Py_False,
+        "reads_infinity", PyBool_FromLong(value->reads_infinity), "dtype",
+        hl_dtype_name(value->type.dtype), "shape", hl_py_from_shape(&value->type.shape), "n_nan",
+        (long long)value->n_nan, "n_infinite", (long long)value->n_infinite, "first",
+        (long long)value->first, "row", (long long)value->row);
+}
+
+static PyObject *describe_found(const hl_not_finite *found)
+{
+    static const char *const what[] = {[HL_NOT_FINITE_NOTHING] = "nothing",
+                                       [HL_NOT_FINITE_LOSS] = "loss",
+                                       [HL_NOT_FINITE_GRADIENT] = "gradient",
+                                       [HL_NOT_FINITE_NORM] = "norm",
+                                       [HL_NOT_FINITE_VALUE] = "value"};
+    if (!found->what) return Py_NewRef(Py_None);
+    PyObject *nan = found->is_made_nan ? describe_value(&found->nan) : Py_NewRef(Py_None);
+    PyObject *first = nan ? describe_value(&found->first) : NULL;
+    if (!first) {
+        Py_XDECREF(nan);
+        return NULL;
+    }
+    return Py_BuildValue("{szsisisNsN}", "what", what[found->what], "param", (int)found->param,
+                         "micro", (int)found->micro, "first", first, "nan", nan);
+}
+
+static PyObject *check(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
+{
+    hl_py_state *state = hl_py_state_of(self);
+    int64_t step;
+    bool everything = false;
+    hl_not_finite found;
+    hl_status status;
+    if (!hl_py_args_count("Runner.check", n_args, 1, 2) ||
+        !hl_py_int(state, args[0], "step", 1, INT64_MAX, &step) ||
+        (n_args > 1 && !hl_py_bool(args[1], "everything", &everything)) || !enter(self, "check"))
+        return NULL;
+    HL_PY_WITHOUT_GIL(status = hl_runner_check(runner_of(self)->runner, step, everything, &found));
+    PyObject *made = status == HL_OK ? describe_found(&found) : hl_py_raise(state, status);
+    leave(self);
+    return made;
+}
+
 /* An entry (i, n): n batches of the plan of entry i of the order that the runner was made with. */
 static bool read_turn(PyObject *self, PyObject *entry, int64_t *out_i, int64_t *out_n)
 {
@@ -309,6 +362,10 @@ static PyMethodDef methods[] = {
      "seek($self, epoch, batch=0, order=None, /)\n--\n\nGoes to a batch of an epoch, with all "
      "feeds. order: of this epoch and those after it, (i, n) in turn: n batches of the plan of "
      "entry i."},
+    {"check", HL_PY_METH_FAST(check),
+     "check($self, step, everything=False, /)\n--\n\nRuns the next step as attempted step "
+     "`step`, puts all stores back, and says what of it is not finite; None: nothing. Releases the "
+     "GIL."},
     {"stop", stop, METH_NOARGS,
      "stop($self, /)\n--\n\nMakes a run in another thread return \"asked\" at its next barrier."},
     {"abandon", abandon, METH_NOARGS,

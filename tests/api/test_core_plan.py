@@ -411,6 +411,50 @@ def test_options_give_the_same_numbers() -> None:
     assert len(set(results)) == 1
 
 
+# ---------------------------------------------------------------------------- not finite
+
+
+def test_check(session: _core.Session) -> None:
+    """What one node makes of another's infinity; nothing where nobody asks for everything."""
+    graph = _core.Graph()
+    x = graph.input("x", "float32", (2, 3))
+    graph.scope("body")
+    (raised,) = graph.add("exp", [x])
+    graph.scope(None)
+    graph.output(graph.add("sub", [raised, raised])[0])
+    plan = _core.Plan(session, graph, fuse=False, chain=False)
+    plan.input(0, np.array([[0, 1, 2], [3, 4e4, 5]], np.float32))
+    runner = _core.Runner([(plan, 3)])
+    before = session.control()
+    assert runner.check(1) is None
+    found = runner.check(1, True)
+    assert session.control() == before
+    assert found is not None
+    assert found["what"] == "value"
+    assert found["first"] == {
+        "kind": "result",
+        "op": "exp",
+        "scope": "body",
+        "name": None,
+        "gradient_of": None,
+        "is_update": False,
+        "reads_infinity": False,
+        "dtype": found["first"]["dtype"],
+        "shape": (2, 3),
+        "n_nan": 0,
+        "n_infinite": 1,
+        "first": 4,
+        "row": -1,
+    }
+    nan = found["nan"]
+    assert (nan["op"], nan["scope"], nan["n_nan"], nan["reads_infinity"]) == ("sub", None, 1, True)
+    plan.input(0, np.full((2, 3), np.nan))
+    assert runner.check(1, True) is None  # it is the caller's
+    for wrong in (0, -1, 1 << 70):
+        with pytest.raises(errors.ConfigError, match="step: must"):
+            runner.check(wrong)
+
+
 # ---------------------------------------------------------------------------- several plans
 
 

@@ -76,6 +76,16 @@ def set_resident() -> None:
     fail(errors.ConfigError, PLAN.dataset, 0, _core.Resident(SESSION_DEVICE, DATA))
 
 
+def check_step() -> None:
+    graph = _core.Graph()
+    graph.output(graph.add("log", [graph.input("x", "float32", (2,))])[0])
+    plan = _core.Plan(SESSION, graph, fuse=False, chain=False)
+    plan.input(0, -np.ones(2, np.float32))
+    runner = _core.Runner([(plan, 2)])
+    assert runner.check(1, True)["first"]["shape"] == (2,)
+    assert runner.check(1) is None
+
+
 CASES: dict[str, Callable[[], Any]] = {
     "graph": lambda: _core.Graph().clone(),
     "device": lambda: _core.Device("null"),
@@ -105,6 +115,8 @@ CASES: dict[str, Callable[[], Any]] = {
     "predict": lambda: _core.predict(SESSION_DEVICE, GRAPH, n_slots=3),
     "predict fails": lambda: fail(TypeError, _core.predict, SESSION_DEVICE, KEY),
     "runner": lambda: (_core.Runner([(PLAN, 1)], 2).seek(0), _core.Runner([(PLAN, 1)]).close()),
+    "check": check_step,
+    "check fails": lambda: fail(errors.ConfigError, _core.Runner([(PLAN, 1)]).check, 0),
     "runner fails": lambda: fail(TypeError, _core.Runner, [(PLAN, 1), (KEY, 1)]),
     "nodes": lambda: (GRAPH.nodes(), GRAPH.leaves(), GRAPH.outputs(), str(GRAPH)),
     "looking": lambda: (GRAPH.shape(X), GRAPH.name(X), GRAPH.depends(X, [X]), GRAPH.verify()),

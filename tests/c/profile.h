@@ -74,7 +74,7 @@ static void check_launches(const hl_profile *profile)
 }
 
 /* Stores before and after, and what further training makes of them. */
-static void check_unchanged(const hl_backend *backend, uint64_t seed, int k, bool scales)
+static inline void check_unchanged(const hl_backend *backend, uint64_t seed, int k, bool scales)
 {
     static char want[MAX_STORE_BYTES], got[MAX_STORE_BYTES];
     hl_profile profile;
@@ -108,7 +108,7 @@ static void check_unchanged(const hl_backend *backend, uint64_t seed, int k, boo
 }
 
 /* Training that ends with a profile, whatever call of it fails. */
-static hl_status run_whole(void *backend)
+static inline hl_status run_whole(void *backend)
 {
     trainer_profiles = true;
     hl_status status = trainer_run_whole(&t, backend, true, 2 * t.net.rows);

@@ -404,6 +404,7 @@ class Fuzz:
             lambda: plan.dataset(self.integer(), self.fill("float32", (3,))),
             lambda: plan.input(self.integer(), self.fill("int64", (3,))),
             lambda: _core.Runner([(plan, self.integer())], self.integer()).run(1, 0.01),
+            lambda: _core.Runner([(plan, 2)]).check(self.integer(), self.chance(0.5)),
             lambda: _core.Runner([(plan, 2)]).seek(self.integer(), self.integer()),
             lambda: setattr(plan, "k", self.integer()),
             lambda: (plan.stop(), plan.abandon(), plan.run(1, 0.01)),

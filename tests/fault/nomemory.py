@@ -62,6 +62,14 @@ def feed_epoch() -> list[list[int]]:
     return made
 
 
+def check() -> str:
+    graph = _core.Graph()
+    graph.output(graph.add("log", [graph.input("x", "float32", (2,))])[0])
+    plan = _core.Plan(SESSION, graph, fuse=False, chain=False)
+    plan.input(0, -np.ones(2, np.float32))
+    return repr(_core.Runner([(plan, 1)]).check(1, True))
+
+
 ENTRIES: dict[str, Callable[[], Any]] = {
     "graph": lambda: str(build()),
     "nodes": GRAPH.nodes,
@@ -73,6 +81,7 @@ ENTRIES: dict[str, Callable[[], Any]] = {
     "info": PLAN.info,
     "run": run,
     "profile": lambda: (run(), len(PLAN.profile()[1])),
+    "check": check,
     "feed": feed_epoch,
     "gather": lambda: _core.gather_rows(X, ROWS, "float64").tolist(),
     "scan": lambda: (_core.check_finite(X), _core.check_range(ROWS, 0, 2)),

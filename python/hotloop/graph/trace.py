@@ -318,6 +318,15 @@ class Trace:
             self._scope.pop()
             self.graph.scope((self._scope[-1] if self._scope else "") or None)
 
+    @contextlib.contextmanager
+    def labelled(self, name: str) -> Iterator[None]:
+        """Nodes made in the block, outside of modules, carry this name in messages."""
+        self.graph.scope(name)
+        try:
+            yield
+        finally:
+            self.graph.scope(self.path or None)
+
     def watch(self, module: object) -> list[Any]:
         """A list that gets what the module returns, each time it runs in this trace."""
         return self._watched.setdefault(id(module), [])

@@ -61,12 +61,6 @@ UNSUPPORTED: tuple[Unsupported, ...] = (
         "leave memory_limit out and set batch_size",
     ),
     Unsupported(
-        "detect_anomaly",
-        bool,
-        "naming the node that made a NaN is not built yet",
-        "write on_nan='stop' or 'raise'",
-    ),
-    Unsupported(
         "logger",
         lambda v: v not in ("auto", "csv", None),
         "this logger is not built yet",

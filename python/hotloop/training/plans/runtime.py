@@ -490,18 +490,20 @@ class Runtime:
         k: int = 1,
         compute_dtype: str | None = None,
         n_slots: int = 1,
+        by_node: bool = False,
     ) -> _core.Plan:
-        """A plan of the graph in this session, which gathers its batches from a split."""
+        """A plan of the graph in this session, which gathers its batches from a split.
+
+        by_node: each node has a launch of its own, for ``Runner.check``.
+        """
         pause()
         slots = n_slots if feed is None else feed.n_slots
+        options = self._plan_options(compute_dtype or self.compute_dtype)
+        if by_node:
+            apart = ("fuse", "chain", "capture", "overlap", "benchmark")
+            options.update(dict.fromkeys(apart, False))
         try:
-            made = _core.Plan(
-                self.session,
-                graph,
-                n_slots=slots,
-                k=k,
-                **self._plan_options(compute_dtype or self.compute_dtype),
-            )
+            made = _core.Plan(self.session, graph, n_slots=slots, k=k, **options)
         except OutOfMemoryError as error:
             raise OutOfMemoryError(f"{error}{_largest_value(graph)}") from None
         self._plans.append(made)

@@ -244,10 +244,11 @@ class Steps:
             self._read_tasks(output, batch)
             self.doubt = self._find_doubt(output)
             self._check_scaled(output)
-        made = self.loss(output, batch.get("y"), batch.get("weight"))
-        if mixed is not None:
-            other = self.loss(output, mixed.batch.get("y"), mixed.batch.get("weight"))
-            made = mix_losses(made, other, mixed.own)
+        with flatten(output)[0][0].trace.labelled("loss"):
+            made = self.loss(output, batch.get("y"), batch.get("weight"))
+            if mixed is not None:
+                other = self.loss(output, mixed.batch.get("y"), mixed.batch.get("weight"))
+                made = mix_losses(made, other, mixed.own)
         losses = dict(made) if isinstance(made, Mapping) else {"loss": made}
         for name, loss in losses.items():
             check_scalar(loss, f"loss {name!r}" if len(losses) > 1 else "loss")

@@ -62,6 +62,9 @@ class TrainResult:
         Optimizer steps of the run, those before it was resumed among them.
     skipped_steps : int
         Of the run: steps that changed nothing, because a loss or gradient was not finite.
+    not_finite : str or None
+        What was not finite, at which step and which node made it so, of the step that ended
+        training or was the first to be left out for it; None where all steps were finite.
     schedule_by : str
         "time" where the learning rate's schedule went by the share of ``max_time``, else "steps".
     seconds : float
@@ -110,6 +113,7 @@ class TrainResult:
         self.epochs: int = facts["epochs"]
         self.steps: int = facts["steps"]
         self.skipped_steps: int = facts["skipped_steps"]
+        self.not_finite: str | None = facts["not_finite"]
         self.schedule_by: str = facts["schedule_by"]
         self.seconds: float = facts["seconds"]
         self.timings: dict[str, float] = facts["timings"]

@@ -181,10 +181,10 @@ def _find(resume: Any, config: Any, overrides: dict[str, Any]) -> Resumed | None
 
 
 def _finish(result: TrainResult, config: TrainingConfig, *, by_signal: bool) -> TrainResult:
-    if result.stop_reason == "nan" and config.on_nan == "raise":
+    if result.stop_reason == "nan" and (config.on_nan == "raise" or config.detect_anomaly):
         raise NotFiniteError(
-            f"train: the loss or a gradient was not finite at step {result.steps + 1}; the model "
-            "has the last finite weights. Lower lr, clip gradients or look for bad data"
+            f"train: {_not_finite(result)}; the model has the last finite weights. Lower lr, clip "
+            "gradients or look for bad data"
         )
     if by_signal:
         raises = config.on_interrupt == "raise" or (
@@ -206,6 +206,12 @@ def _skipped_for_nan(result: TrainResult) -> bool:
     """Whether batches were left out, which the scale of float16 does as a matter of course."""
     is_usual = wants_scale(result.config.precision) and result.steps > 0
     return result.skipped_steps > 0 and not is_usual
+
+
+def _not_finite(result: TrainResult) -> str:
+    if result.not_finite is not None:
+        return result.not_finite
+    return f"the loss or a gradient was not finite at step {result.steps + 1}"
 
 
 def _last_words(result: TrainResult, config: TrainingConfig) -> str:
@@ -233,6 +239,8 @@ def _last_words(result: TrainResult, config: TrainingConfig) -> str:
     elif not result.steps and (skipped or result.stop_reason == "interrupted"):
         weights = "the weights that it had"
     words = f"{how} after {format_seconds(result.seconds)}; the model has {weights}"
+    if result.not_finite is not None:
+        words += f"; {'the first: ' if skipped else ''}{result.not_finite}"
     share = result.data_wait / max(result.timings["train"], 1e-9)
     if share >= _MUCH_WAITING and result.data_wait >= _LONG_WAIT:
         words += (

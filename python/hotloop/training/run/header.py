@@ -84,6 +84,7 @@ def describe_run(planner: Planner, output: str, resumed: str = "") -> str:
         *([("groups", _describe_groups(planner))] if config.param_groups else []),
         ("schedule", config.scheduler_config.name + by_time),
         ("clip", f"{clip:g} {config.gradient_clip_algorithm}" if clip else "off"),
+        *([("anomalies", "each step is looked into")] if config.detect_anomaly else []),
         ("memory", format_bytes(planner.predicted_bytes)),
     ]
     if config.seed != 42:

@@ -187,6 +187,7 @@ class Run:
             if is_shown:
                 output = self._records.describe()
                 show(describe_run(self._planner, output, self._describe_resumed()))
+            self._planner.anomalies.begin(self._at.attempted)
             self._has_begun = True
             self._call("on_train_begin")
             self._trains_since = time.perf_counter() - self._at.seconds
@@ -282,6 +283,7 @@ class Run:
         if at.batches:
             self._find_place()
         runner.seek(self.epoch, at.batches, self._order)
+        self._planner.anomalies.begin_epoch(self.epoch, self._order, at.attempted, at.batches)
         with self._planner.explaining_memory():
             complete = self._run_batches(runner)
         now = time.perf_counter()
@@ -402,10 +404,13 @@ class Run:
 
     def _run_batches(self, runner: _core.Runner) -> bool:
         """All steps of the epoch; False when training ends in between."""
-        at = self._at
+        at, anomalies = self._at, self._planner.anomalies
         n_batches = sum(count for _, _, count in self.train_plans)
         while at.batches < n_batches:
             if self._is_over():
+                return False
+            if anomalies.is_on and not runner.unfinished and anomalies.look_ahead(at.batches):
+                self._stop_reason = "nan"
                 return False
             how, ran, batches = runner.run(self._steps_to_run(), SLICE_SECONDS)
             if self._interrupts.asked:
@@ -413,6 +418,11 @@ class Run:
             if self._is_over():
                 how, more, more_batches = self._finish_step(runner, how)
                 ran, batches = ran + more, batches + more_batches
+            if how == "stopped":
+                behind = anomalies.explain(is_hurried=self._interrupts.asked)
+                if behind is not None:  # steps behind it were queued, and did nothing
+                    left = at.batches + batches - behind
+                    how, ran, batches = "done", ran - -(-left // anomalies.k), batches - left
             samples = self._advance(ran, batches)
             self._follow_time()
             if not self._progress.is_quiet and ran:
@@ -498,10 +508,12 @@ class Run:
     def _steps_to_run(self) -> int:
         """Steps that may be run in one call, whose learning rates the device has."""
         runtime = self.runtime
+        most = 1 if self._planner.anomalies.is_on else sys.maxsize
         if not runtime.steps_in_tables(self._applied_at_most):
             self._count_applied()
             runtime.move_tables(self._applied_at_most)
         return min(
+            most,
             self._steps_left(),
             runtime.steps_in_tables(self._applied_at_most),
             self._records.keeper.steps_until_due(self._at.attempted),
@@ -641,6 +653,7 @@ class Run:
             epochs=self.epoch,
             steps=control["applied"],
             skipped_steps=control["skipped"],
+            not_finite=planner.anomalies.text,
             schedule_by="time" if self._pace.is_by_time else "steps",
             seconds=seconds,
             timings=timings,
@@ -684,6 +697,7 @@ def result_of_nothing(planner: Planner, seconds: float) -> TrainResult:
         epochs=0,
         steps=0,
         skipped_steps=0,
+        not_finite=None,
         schedule_by="steps",
         seconds=seconds,
         timings=dict.fromkeys(TIMINGS, 0.0) | {"plan": seconds},

@@ -38,6 +38,7 @@ from hotloop.training.plans.runtime import (
     run_whole,
 )
 from hotloop.training.plans.steps import EvalPlans, Steps, Traced, graphs_of_parts
+from hotloop.training.run.anomaly import Anomalies
 from hotloop.training.run.micro import next_split, split_batches
 from hotloop.training.run.monitor import Monitor
 from hotloop.training.run.watch import Watch
@@ -86,6 +87,7 @@ class Planner:
         Optimizer steps by max_epochs and max_steps.
     monitor : Monitor
     weights : Weights
+    anomalies : Anomalies
     micro_rows : int
         Rows of a micro-batch where memory asks for parts of a batch, else 0.
     predicted_bytes : int
@@ -441,6 +443,7 @@ class Planner:
         watch.begin("planning")
         self._autotune(watch)
         self.weights.reserve_best()
+        self.anomalies.reserve()
         self.predicted_bytes = self.peak_bytes()  # running allocates nothing
         self._resolve()
         watch.begin("planning")
@@ -483,6 +486,8 @@ class Planner:
         self._train_groups = groups
         order = [(plan, count) for plan, _, count in self.train_plans]
         self.runner = self.runtime.runner(order, self._k)
+        self.anomalies = Anomalies(self.runtime, self.config, self.runner, self._k)
+        self.anomalies.set_plans(self.data, groups, graphs, training=self._is_shuffled)
         self.steps.warn_of_training()
 
     def _plan_validation(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +16,13 @@ from hotloop.base.suggest import did_you_mean
 from hotloop.data.padding import ROLES, inside_of
 from hotloop.data.shorthand import as_datamodule
 from hotloop.data.split import Field, Split, paddings_of
-from hotloop.errors import ConfigError, DataError, ModelWarning, NotFiniteError
+from hotloop.errors import (
+    ConfigError,
+    DataError,
+    ModelWarning,
+    NotFiniteError,
+    NotFiniteWarning,
+)
 from hotloop.nn.module import Module
 from hotloop.nn.parameter import latest_change
 from hotloop.training.config import TrainingConfig
@@ -31,6 +38,7 @@ from hotloop.training.plans.lookups import check_lookups
 from hotloop.training.plans.precision import choose, start_scale, wants_scale
 from hotloop.training.plans.runtime import Runtime, Sums, resolve_by_batch, run_whole
 from hotloop.training.plans.steps import Steps, graphs_of_parts, run_plans
+from hotloop.training.run.anomaly import Found, explain, tell
 from hotloop.training.run.weights import Weights
 from hotloop.training.scoring.losses import loss_modules
 
@@ -127,12 +135,16 @@ def _check_settings(config: TrainingConfig) -> None:
         )
 
 
+_ADVICE = "the weights are those of before. Lower lr, clip gradients or look for bad data"
+
+
 class _Staged(NamedTuple):
     """A plan, its feed of one batch, and the arrays that this is gathered from."""
 
     plan: _core.Plan
     feed: _core.Feed
     arrays: dict[str, npt.NDArray[Any]]
+    split: Split  # of the arrays
 
 
 class Stepper:
@@ -171,6 +183,8 @@ class Stepper:
         self._seen = -1  # the latest change of some value that was looked at
         self._is_ahead = False  # whether steps were taken since the model had all values
         self._n_applied = 0  # as repr shows it, which must not wait for another thread's step
+        self._by_node: dict[int, _core.Runner] = {}  # by the id of a plan, with detect_anomaly
+        self._not_finite: str | None = None  # what is known of the first such step
 
     def _choose_precision(self, rows: int) -> None:
         """As ``train`` does, by the data's first batch."""
@@ -225,12 +239,16 @@ class Stepper:
                 Field(f.name, staged[f.name], f.dtype, padding=f.padding) for f in split.fields
             )
             batch = Split(fields, None, rows)
-            feed = _core.Feed(rows, rows, n_slots=self._runtime.ring(0, rows)["n_slots"])
-            graph = self._steps.train_graph(batch, rows, self._total)
-            plan = self._runtime.plan(graph, batch, feed)
+            plan, feed = self._plan_of(batch)
             self._runtime.tune(plan)
-            self._plans[rows, number] = _Staged(plan, feed, staged)
+            self._plans[rows, number] = _Staged(plan, feed, staged, batch)
         return self._plans[rows, number]
+
+    def _plan_of(self, batch: Split, *, by_node: bool = False) -> tuple[_core.Plan, _core.Feed]:
+        """The plan of a step on the rows of a split."""
+        feed = _core.Feed(batch.n, batch.n, n_slots=self._runtime.ring(0, batch.n)["n_slots"])
+        graph = self._steps.train_graph(batch, batch.n, self._total)
+        return self._runtime.plan(graph, batch, feed, by_node=by_node), feed
 
     def _follow_model(self, what: str) -> None:
         """Takes what was set in the model since the last time, and says what that ends."""
@@ -279,8 +297,9 @@ class Stepper:
         Raises
         ------
         NotFiniteError
-            With ``on_nan="raise"``, if the loss or a gradient was not finite; the next step can be
-            taken. With ``on_nan="stop"``, at the steps after such a one.
+            With ``on_nan="raise"``, if the loss or a gradient was not finite, with the node that
+            made it so; the next step can be taken. With ``on_nan="stop"``, at the steps after such
+            a one. With ``detect_anomaly``, for each anomaly; nothing was computed of that step.
         DataError
             If the batch lacks a field of the data, or has one of another shape or kind of number.
         ConfigError
@@ -294,18 +313,17 @@ class Stepper:
             control = session.control()
             if control["stopped"]:
                 raise NotFiniteError(
-                    f"step: stopped, since the loss or a gradient was not finite after step "
-                    f"{control['applied']} and on_nan is 'stop'; write on_nan='skip' to "
-                    "leave such batches out, or load_state_dict an earlier state"
+                    f"step: stopped, since {self._not_finite}, and on_nan is 'stop'; write "
+                    "on_nan='skip' to leave such batches out, or load_state_dict an earlier state"
                 )
             self._follow_model("step")
             self._note_ahead(True)
             if not self._runtime.steps_in_tables(control["applied"]):
                 self._runtime.move_tables(control["applied"])
             number = self._part_of(named)
-            plan, feed, staged = self._plan(rows, number)
+            staged = self._plan(rows, number)
             self._take_lengths(named, number)
-            for name, buffer in staged.items():
+            for name, buffer in staged.arrays.items():
                 if name not in named:
                     raise DataError(f"step: the batch lacks {name!r}, got {', '.join(named)}")
                 if named[name].shape != buffer.shape:
@@ -318,17 +336,15 @@ class Stepper:
                         f"loss, got {named[name].dtype}"
                     )
                 buffer[...] = named[name]
-            feed.seek(0)
-            run_whole(plan, 2)  # to the end of the feed, which reports a wrong index
+            if self.config.detect_anomaly:
+                self._look_ahead(staged, control)
+            staged.feed.seek(0)
+            run_whole(staged.plan, 2)  # to the end of the feed, which reports a wrong index
             done = session.snapshot()  # of this step: the run waited for its end
             self._n_applied = done["applied"]
-            if done["stopped"] and self.config.on_nan == "raise":
-                session.control_set(stopped=0)
-                raise NotFiniteError(
-                    f"step: the loss or a gradient was not finite at step {done['applied'] + 1}, "
-                    f"got loss {done['loss']:g}; the weights are those of before. Lower lr, clip "
-                    "gradients or look for bad data"
-                )
+            is_scaled = math.isfinite(done["loss"]) and control["loss_scale"] != 1
+            if not done["apply"] and not is_scaled:  # an overflow of the scale is usual
+                self._end_not_finite(staged, done)
         return {
             "loss": done["loss"],
             "grad_norm": done["grad_norm"],
@@ -336,6 +352,44 @@ class Stepper:
             "step": done["applied"],
             "applied": bool(done["apply"]),
         }
+
+    def _look_ahead(self, staged: _Staged, control: dict[str, Any]) -> None:
+        """Looks into the step before it is taken."""
+        for plan in (known.plan for known in self._plans.values()):
+            if plan.unfinished:  # what Ctrl-C cut short is forgotten
+                plan.abandon()
+        key = id(staged.plan)
+        if key not in self._by_node:
+            self._by_node[key] = _core.Runner([(self._plan_of(staged.split, by_node=True)[0], 1)])
+        found = _check(self._by_node[key], control["attempted"] + 1, everything=True)
+        if found is not None:
+            names = [slot.name for slot in self._runtime.layout.trainable]
+            text = tell(found, control["applied"] + 1, names)
+            raise NotFiniteError(f"step: {text}; {_ADVICE}")
+
+    def _end_not_finite(self, staged: _Staged, done: dict[str, Any]) -> None:
+        """What follows a step whose loss or gradients are not finite."""
+        on_nan, step = self.config.on_nan, done["attempted"]
+
+        def check_by_node() -> Found:
+            plan, _ = self._plan_of(staged.split, by_node=True)
+            try:
+                return _check(_core.Runner([(plan, 1)]), step)
+            finally:
+                self._runtime.drop(plan)
+
+        def check_as_planned() -> Found:
+            return _check(_core.Runner([(staged.plan, 1)]), step)
+
+        if on_nan != "skip" or self._not_finite is None:
+            self._not_finite = explain(
+                self._runtime, done["applied"] + 1, check_by_node, check_as_planned
+            )
+            if on_nan == "skip":
+                warn(f"step: {self._not_finite}; the batch is left out", NotFiniteWarning)
+        if on_nan == "raise":
+            self._runtime.session.control_set(stopped=0)
+            raise NotFiniteError(f"step: {self._not_finite}; {_ADVICE}")
 
     def _take_lengths(self, named: dict[str, Any], number: int) -> None:
         """Makes lengths of a mask of padding."""
@@ -509,6 +563,13 @@ class Stepper:
         }
         session.control_set(stopped=0, **values)
         self._n_applied = session.control()["applied"]
+
+
+def _check(runner: _core.Runner, step: int, *, everything: bool = False) -> Found:
+    """What of the staged batch's step is not finite; its rows have no other numbers."""
+    runner.seek(0)
+    found = runner.check(step, everything)
+    return found and {**found, "first": {**found["first"], "row": -1}}
 
 
 def _fields_of(batch: Any) -> dict[str, Any]:
