@@ -271,6 +271,19 @@ def test_a_short_last_window() -> None:
     assert (result.steps, result.skipped_steps) == (4, 2)
 
 
+@pytest.mark.parametrize("k", [1, 2])
+@pytest.mark.filterwarnings("ignore::hotloop.NotFiniteWarning")
+def test_a_run_that_is_resumed(k: int) -> None:
+    """Within an epoch: the steps before count, to row 61 in its last batch."""
+    x = X.copy()
+    x[61, 0] = np.nan
+    source, fields = data(x, shuffle=False), {"accumulate_grad_batches": k, "on_nan": "skip"}
+    first = hl.train(Net(Part(hl.tanh)), source, settings(max_steps=2, **fields))
+    result = hl.train(first.model, source, settings(**fields), resume=first)
+    assert result.skipped_steps == 2
+    says("the batch's x has 1 NaN .* row 61 of the data", result.not_finite, 8 // k)
+
+
 @pytest.mark.filterwarnings("ignore::hotloop.NotFiniteWarning")
 def test_parts_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where memory asks for micro-batches, their number in the step is named."""
