@@ -1,6 +1,7 @@
 """What is not finite in a step on a GPU, real or emulated: see test_not_finite.py, test_gpu.py."""
 
 import os
+from pathlib import Path
 from typing import Any
 
 import hotloop as hl
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 from hotloop import _core, nn
 from needs import NO_GPU
-from train.recipes import mlp, quiet
+from train.recipes import mlp, quiet, same_bits, weights
 from train.test_gpu import BATCH, SGD, X, Y, train
 
 pytestmark = [
@@ -50,6 +51,62 @@ def test_the_node_that_is_not_finite(gpu: _core.Device, k: int, fields: dict[str
             np.testing.assert_allclose(on_gpu.weights[name], value, atol=1e-4)
     with pytest.raises(hl.NotFiniteError, match=r"at step 6.* log \(forward\) made"):
         train("gpu", model=Planted, **settings, detect_anomaly=True, **fields)
+
+
+class Steps:
+    """What a callback hears of steps."""
+
+    def __init__(self, every_n_steps: int) -> None:
+        self.every_n_steps = every_n_steps
+        self.heard: list[Any] = []
+
+    def on_train_batch_end(self, run: Any) -> None:
+        self.heard.append((run.steps_attempted, run.step, repr(round(run.logs["loss"], 4))))
+
+
+def spoilt(
+    accelerator: str, *, callbacks: Any = (), resume: Any = None, **fields: Any
+) -> hl.TrainResult:
+    """Batches are in order, and the third has a NaN."""
+    x = X.copy()
+    x[2 * BATCH + 3, 0] = np.nan
+    data = hl.DataModule.from_arrays(
+        x, Y, val=None, batch_size=BATCH, allow_nonfinite=True, shuffle=False
+    )
+    config = quiet(accelerator=accelerator, on_nan="skip", **(SGD | {"max_epochs": 3} | fields))
+    model = mlp(norm=True, dropout=0.3)
+    return hl.train(model, data, config, callbacks=callbacks, resume=resume)
+
+
+@pytest.mark.parametrize("every", [None, 1, 2, 5])
+@pytest.mark.parametrize("most", [None, 4, 7])
+def test_steps_behind_a_skipped_one_run_once(
+    gpu: _core.Device, most: int | None, every: int | None
+) -> None:
+    """They were queued when it stopped the run, and did nothing: neither callbacks nor the number
+    of steps have them.
+    """
+    outcomes = []
+    for accelerator in ("cpu", "gpu"):
+        steps = Steps(every or 1)
+        result = spoilt(accelerator, callbacks=(steps,) if every else (), max_steps=most)
+        assert result.steps == (most or 15)
+        outcomes.append((steps.heard, result.skipped_steps, result.not_finite))
+    assert outcomes[0] == outcomes[1]
+
+
+@pytest.mark.parametrize("every", [2, 5])
+def test_a_checkpoint_behind_a_skipped_step(gpu: _core.Device, every: int, tmp_path: Path) -> None:
+    whole = spoilt("gpu")
+    folder = {"enable_checkpointing": True, "save_top_k": 0, "save_every": f"{every} steps"}
+    saved = spoilt("gpu", output_dir=tmp_path, **folder)
+    assert same_bits(weights(saved.model), weights(whole.model))
+    paths = sorted((tmp_path / "1/checkpoints").glob("step-*"))
+    assert paths
+    for i, path in enumerate(paths):
+        again = spoilt("gpu", resume=path, output_dir=tmp_path / f"again-{i}")
+        assert same_bits(weights(again.model), weights(whole.model))
+        assert (again.steps, again.skipped_steps) == (whole.steps, whole.skipped_steps)
 
 
 @pytest.mark.parametrize("k", [1, 3])

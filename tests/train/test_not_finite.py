@@ -279,9 +279,15 @@ def test_a_run_that_is_resumed(k: int) -> None:
     x[61, 0] = np.nan
     source, fields = data(x, shuffle=False), {"accumulate_grad_batches": k, "on_nan": "skip"}
     first = hl.train(Net(Part(hl.tanh)), source, settings(max_steps=2, **fields))
-    result = hl.train(first.model, source, settings(**fields), resume=first)
-    assert result.skipped_steps == 2
+    result = hl.train(first.model, source, settings(**fields, max_epochs=1), resume=first)
+    assert result.skipped_steps == 1
     says("the batch's x has 1 NaN .* row 61 of the data", result.not_finite, 8 // k)
+    last = hl.train(result.model, source, settings(**fields), resume=result)
+    assert last.skipped_steps == 2
+    assert last.not_finite == result.not_finite  # the first one of the run
+    stops = settings(**fields | {"on_nan": "stop"}, max_epochs=3)
+    other = hl.train(last.model, source, stops, resume=last)
+    says("the batch's x has 1 NaN .* row 61 of the data", other.not_finite, 24 // k - 2)
 
 
 @pytest.mark.filterwarnings("ignore::hotloop.NotFiniteWarning")

@@ -226,6 +226,10 @@ class Anomalies:
         self._by_node.seek(0)
         self._by_node.check(1)
 
+    def go_on(self, text: str | None) -> None:
+        """A run is resumed, of which this is known: where steps are skipped, it is the first."""
+        self.text = text if self._skips else None
+
     def begin(self, attempted: int) -> None:
         """Training begins. Until one step has been looked into, a step that is to be skipped stops
         the run, while the weights are those that it had.
@@ -236,7 +240,7 @@ class Anomalies:
             Steps of this training so far.
         """
         session = self._runtime.session
-        if self._skips:
+        if self._skips and self.text is None:
             session.control_set(nan_mode="stop")
         self._before = int(session.control()["attempted"]) - attempted
 

@@ -418,12 +418,20 @@ class Run:
             if self._is_over():
                 how, more, more_batches = self._finish_step(runner, how)
                 ran, batches = ran + more, batches + more_batches
+            ends_step = ran > 0 and not runner.unfinished
+            may_save = ends_step and self._records.keeper.is_due(at.attempted + ran)
+            is_read = may_save or (ends_step and self._events.due_after(at.attempted + ran))
+            if (is_read or self._stop_reason) and self.runtime.session.control()["stopped"]:
+                how = "stopped"  # by a step of which the device had not told yet
+            behind = None
             if how == "stopped":
                 behind = anomalies.explain(is_hurried=self._interrupts.asked)
-                if behind is not None:  # steps behind it were queued, and did nothing
-                    left = at.batches + batches - behind
-                    how, ran, batches = "done", ran - -(-left // anomalies.k), batches - left
+            if behind is not None:  # steps behind it were queued, and did nothing
+                left = at.batches + batches - behind
+                how, ran, batches = "done", ran - -(-left // anomalies.k), batches - left
             samples = self._advance(ran, batches)
+            if behind is not None:
+                self._count_applied()
             self._follow_time()
             if not self._progress.is_quiet and ran:
                 now = self.runtime.session.snapshot()
@@ -431,10 +439,10 @@ class Run:
             if how == "stopped":
                 self._stop_reason = "nan"
                 return False
-            if ran and not runner.unfinished:
+            if ran > 0 and not runner.unfinished:
                 self._end_step()
                 if at.batches < n_batches:  # else after validation
-                    self._records.heed_step()
+                    self._records.heed_step(may_save=may_save)
         return True
 
     def _end_step(self) -> None:
@@ -550,6 +558,7 @@ class Run:
             "monitor": self._monitor.state_dict(),
             "pace": self._pace.state_dict(),
             "logged": dict(self._logged),
+            "not_finite": self._planner.anomalies.text,
             "history": {name: list(column) for name, column in self.history.items()},
         }
 
@@ -559,6 +568,7 @@ class Run:
         self.history.update({name: list(column) for name, column in state["history"].items()})
         self._at = Position.from_dict(state["position"])
         self._logged = dict(state["logged"])
+        self._planner.anomalies.go_on(state.get("not_finite"))
         self._samples_before = self._at.samples
         self._monitor.load_state_dict(state["monitor"])
         self._pace.load_state_dict(state["pace"])

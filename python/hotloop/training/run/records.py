@@ -302,10 +302,10 @@ class Records:
         return {"format": "pt", "hotloop": described}, constants
 
     @_timed
-    def heed_step(self, *, ended_epoch: int | None = None) -> None:
+    def heed_step(self, *, ended_epoch: int | None = None, may_save: bool = True) -> None:
         """Saves where that is due after steps; says what was written or failed since."""
         steps = self._run.steps_attempted
-        if self.keeper.is_due(steps, ended_epoch=ended_epoch):
+        if may_save and self.keeper.is_due(steps, ended_epoch=ended_epoch):
             self.keeper.save(self.take(for_file=True), steps, self._run.epoch)
         self._tell()
 
