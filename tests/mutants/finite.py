@@ -113,6 +113,13 @@ MUTANTS = [
         python(_TESTS + "test_the_micro_batch_is_named"),
     ),
     Mutant(
+        "a-resumed-run-forgets-its-first-skipped-step",
+        _RUN + "anomaly.py",
+        "self.text = text if self._skips else None",
+        "self.text = None",
+        python(_TESTS + "test_a_run_that_is_resumed"),
+    ),
+    Mutant(
         "an-overflow-of-the-scale-is-warned-of",
         _RUN + "stepping.py",
         'math.isfinite(done["loss"]) and control["loss_scale"] != 1',
