@@ -632,6 +632,7 @@ class Run:
         self._records.finish(end)
         self._weights.finish(has_best=monitor.best is not None)
         fitted, peak_bytes = self._steps.metadata(self.config), planner.peak_bytes()
+        plan = str(self.train_plans[0][0])
         release(self.runtime.layout.variables())
         self.runtime.download()  # the last that can fail: the model is new as a whole or not at all
         set_metadata(self.model, fitted)
@@ -654,7 +655,7 @@ class Run:
             last_path=keeper.last_path,
             log_path=self._records.log.path,
             written=keeper.mark if is_saved else (),
-            plan=str(self.train_plans[0][0]),
+            plan=plan,
             confusion_matrix=self.matrices.of_result(has_best=self.has_best),
             monitor=monitor.name if monitor.best is not None else None,
             best_score=monitor.best,
