@@ -54,6 +54,7 @@ void hl_graph_destroy(hl_graph *graph)
     hl_free(graph->commits);
     hl_free(graph->stores);
     hl_free(graph->outputs);
+    hl_free(graph->checkpoints);
     hl_free(graph->types);
     hl_arena_deinit(&graph->arena);
     hl_free(graph);
@@ -435,6 +436,7 @@ void hl_graph_stand_by(hl_graph *graph, const hl_node *node)
     graph->fence = node->fence;
     graph->scope = node->scope;
     graph->gradient_of = node->gradient_of;
+    graph->checkpoint = node->checkpoint;
 }
 
 hl_status hl_graph_scope(hl_graph *graph, const char *scope)
@@ -444,6 +446,20 @@ hl_status hl_graph_scope(hl_graph *graph, const char *scope)
     HL_TRY(hl_arena_strdup(&graph->arena, scope, &scope));
     graph->scope = scope;
     return HL_OK;
+}
+
+hl_status hl_graph_checkpoint_begin(hl_graph *graph)
+{
+    HL_TRY(hl_graph_grow(&graph->checkpoints, &graph->cap_checkpoints, graph->n_checkpoints, 1,
+                         sizeof *graph->checkpoints));
+    graph->checkpoints[graph->n_checkpoints] = graph->checkpoint;
+    graph->checkpoint = (int32_t)++graph->n_checkpoints;
+    return HL_OK;
+}
+
+void hl_graph_checkpoint_end(hl_graph *graph)
+{
+    if (graph->checkpoint) graph->checkpoint = graph->checkpoints[graph->checkpoint - 1];
 }
 
 hl_status hl_graph_reorder(hl_graph *graph, const hl_node_id *order, int64_t n)

@@ -11,7 +11,12 @@
  * Fences divide a segment. A value may be computed twice, so that it needs no memory in between;
  * the second computation stands behind a higher fence, and so does all that reads it. Nodes behind
  * different fences never become one kernel and never run side by side, which would need both copies
- * at the same time. A loss that is computed chunk by chunk has a fence before each of them.
+ * at the same time. A loss that is computed chunk by chunk has a fence before each of them, and the
+ * backward pass one before what it computes again (passes/recompute.c).
+ *
+ * Checkpoints are blocks of forward of which nothing is kept for the backward pass but what they
+ * read and what is read outside of them: the rest is recomputed. They nest. A node knows the
+ * innermost one that it was recorded in.
  *
  * A call that fails leaves the graph as it was. Ids stay valid; pointers into `values` and `nodes`
  * do not outlive the next call that adds.
@@ -114,6 +119,7 @@ typedef struct hl_node {
     const char *scope;       /* module path that made it, for messages ("body.0"), or NULL */
     const char *gradient_of; /* of the backward pass: the op whose gradient it is part of, by its
                                 name in the table, or "parameter"; NULL: of none */
+    int32_t checkpoint;      /* the innermost it is in, from 1; 0: none */
 } hl_node;
 
 typedef struct hl_commit {
@@ -135,12 +141,15 @@ typedef struct hl_graph {
     int64_t n_stores, cap_stores;
     hl_id *outputs; /* values that the caller reads after a run */
     int64_t n_outputs, cap_outputs;
+    int32_t *checkpoints; /* of number i + 1: the one that it is in; 0: none */
+    int64_t n_checkpoints, cap_checkpoints;
     hl_type *types; /* output types of the node that is being added */
     int64_t cap_types;
     int32_t n_inputs, n_datasets, n_scalars;
     hl_segment segment;              /* of nodes added from now on */
     int32_t fence;                   /* of nodes added from now on, at least */
     const char *scope, *gradient_of; /* of nodes added from now on */
+    int32_t checkpoint;              /* of nodes added from now on */
     hl_id control;                   /* leaf of the control block, HL_NONE until asked for */
     hl_dtype float_dtype; /* what integers become where a float is made of them: float32 */
     bool benchmark;       /* kernels may be autotuned */
@@ -206,10 +215,18 @@ hl_status hl_graph_commit(hl_graph *graph, hl_id target, hl_id value);
 hl_status hl_graph_accumulate(hl_graph *graph, hl_id target, hl_id value);
 /* The same value may be an output several times. */
 hl_status hl_graph_output(hl_graph *graph, hl_id value);
-/* Nodes added from now on stand where this one stands: segment, fence, scope and gradient. */
+/* Nodes added from now on stand where this one stands: segment, fence, scope, gradient and
+ * checkpoint. */
 void hl_graph_stand_by(hl_graph *graph, const hl_node *node);
+/* The node once more, on other operands of the same types: what it computes, and where it stands.
+ */
+hl_status hl_graph_repeat(hl_graph *graph, hl_node_id node, const hl_id *in, hl_id *out_first);
 /* Sets the scope of nodes added from now on; the text is copied, NULL or "" is none. */
 hl_status hl_graph_scope(hl_graph *graph, const char *scope);
+/* A checkpoint of nodes added from now on, within the one that is open; end goes back to that one.
+ */
+hl_status hl_graph_checkpoint_begin(hl_graph *graph);
+void hl_graph_checkpoint_end(hl_graph *graph);
 
 /* Text of the whole graph, one node a line, allocated. */
 hl_status hl_graph_print(const hl_graph *graph, HL_GIVE char **out_text);

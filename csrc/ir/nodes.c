@@ -163,7 +163,8 @@ static hl_status begin_node(hl_graph *graph, hl_op op, const hl_id *in, int32_t 
                           .n_in = n_in,
                           .in = copy,
                           .scope = graph->scope,
-                          .gradient_of = graph->gradient_of};
+                          .gradient_of = graph->gradient_of,
+                          .checkpoint = graph->checkpoint};
     return HL_OK;
 }
 
@@ -261,6 +262,24 @@ hl_status hl_graph_add_anchor(hl_graph *graph, hl_op op, const hl_id *in, int32_
     *out_first = append_node(graph, node, graph->types);
     return HL_OK;
 }
+
+hl_status hl_graph_repeat(hl_graph *graph, hl_node_id id, const hl_id *in, hl_id *out_first)
+{
+    hl_node node;
+    int32_t n_out = graph->nodes[id].n_out;
+    hl_status status = begin_node(graph, graph->nodes[id].op, in, graph->nodes[id].n_in, &node);
+    *out_first = HL_NONE;
+    if (status != HL_OK) return status;
+    const hl_id *operands = node.in;
+    HL_TRY(make_room(graph, n_out));
+    HL_TRY(hl_graph_grow(&graph->types, &graph->cap_types, 0, n_out, sizeof(hl_type)));
+    node = graph->nodes[id];
+    for (int32_t j = 0; j < n_out; j++) graph->types[j] = graph->values[node.out + j].type;
+    node.in = operands;
+    *out_first = append_node(graph, node, graph->types);
+    return HL_OK;
+}
+
 /* ---- copying a graph ------------------------------------------------------------------------- */
 
 static hl_status clone_values(hl_graph *graph, const hl_graph *from)
@@ -319,6 +338,10 @@ static hl_status clone_lists(hl_graph *graph, const hl_graph *from)
     HL_TRY(hl_graph_grow(&graph->outputs, &graph->cap_outputs, 0, from->n_outputs, sizeof(hl_id)));
     for (int64_t i = 0; i < from->n_outputs; i++) graph->outputs[i] = from->outputs[i];
     graph->n_outputs = from->n_outputs;
+    HL_TRY(hl_graph_grow(&graph->checkpoints, &graph->cap_checkpoints, 0, from->n_checkpoints,
+                         sizeof *graph->checkpoints));
+    for (int64_t i = 0; i < from->n_checkpoints; i++) graph->checkpoints[i] = from->checkpoints[i];
+    graph->n_checkpoints = from->n_checkpoints;
     return hl_graph_scope(graph, from->scope);
 }
 
@@ -337,6 +360,7 @@ static void clone_settings(hl_graph *graph, const hl_graph *from)
     KEEP(commits);
     KEEP(stores);
     KEEP(outputs);
+    KEEP(checkpoints);
 #undef KEEP
     graph->types = own.types;
     graph->cap_types = own.cap_types;

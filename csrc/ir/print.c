@@ -167,6 +167,7 @@ static void write_node(text_buffer *text, const hl_graph *graph, const hl_node *
         write_text(text, "%s%s", j > 0 ? ", " : " -> ",
                    hl_type_format(&graph->values[node->out + j].type, type));
     if (node->fence) write_text(text, "  | fence %d", node->fence);
+    if (node->checkpoint) write_text(text, "  | checkpoint %d", node->checkpoint);
     if (node->scope) write_text(text, "  ; %s", node->scope);
     write_text(text, "\n");
     if (node->program) write_program(text, node->program);

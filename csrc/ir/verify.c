@@ -145,6 +145,8 @@ static hl_status check_node(const hl_graph *graph, int64_t index)
     const hl_op_info *info = hl_op_get(node->op);
     if ((int)node->segment < 0 || node->segment >= HL_SEGMENT_COUNT)
         return fail_node(graph, index, "its segment must exist", node->segment);
+    if (node->checkpoint < 0 || node->checkpoint > graph->n_checkpoints)
+        return fail_node(graph, index, "its checkpoint must exist", node->checkpoint);
     int32_t n_in = hl_node_anchor_in(node), n_out = hl_node_anchor_out(node);
     if (n_in < info->min_in || (info->max_in >= 0 && n_in > info->max_in))
         return fail_node(graph, index, "operands must be as many as the op takes", n_in);

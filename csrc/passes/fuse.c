@@ -469,6 +469,17 @@ static bool has_sums_alone(const emit_state *e)
     return program->split[0] > 0 && program->n_code == program->n_in;
 }
 
+/* The first checkpoint that a member is in: what members before and behind it give is read outside,
+ * so that nothing is recomputed for it. */
+static int32_t find_checkpoint(const fuse_state *s, hl_node_id cluster)
+{
+    hl_node_id members[MAX_REGISTERS];
+    int n = list_members(s, cluster, members);
+    int32_t found = 0;
+    for (int i = 0; i < n && !found; i++) found = s->graph->nodes[members[i]].checkpoint;
+    return found;
+}
+
 /* The cluster's nodes stay single: as if they had never been fusible. */
 static void dissolve(fuse_state *s, hl_node_id cluster)
 {
@@ -511,6 +522,7 @@ static hl_status rewrite_clusters(fuse_state *s)
         if (!e->out.program.n_out) continue;
         hl_id first;
         hl_graph_stand_by(graph, &graph->nodes[i]);
+        graph->checkpoint = find_checkpoint(s, (hl_node_id)i);
         HL_GOTO(hl_graph_add_program(graph, e->out.in, e->out.program.n_in, &e->out.program, types,
                                      e->out.program.n_out, &first));
         for (int32_t j = 0; j < e->out.program.n_out; j++) map[values[j]] = first + j;

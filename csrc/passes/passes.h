@@ -4,9 +4,7 @@
  * A training graph goes through backward (autodiff) and training_step, which know no device; a plan
  * then applies, in this order: whole, guard, feed (where data stays on the host), fold, amp or
  * double (where the device computes in float64), lower, layout, relu, epilogue, pack, broadcast,
- * hoist, rounded, fuse, select, schedule, memory. What is rematerialised to save memory is cloned
- * between feed and amp, where a node is still one op, behind a fence (ir/graph.h) that keeps later
- * passes from joining the copy with its original; nothing asks for that yet.
+ * hoist, rounded, fuse, recompute, select, schedule, memory.
  */
 #ifndef HL_PASSES_PASSES_H
 #define HL_PASSES_PASSES_H
@@ -88,6 +86,20 @@ hl_status hl_pass_rounded(hl_graph *graph, hl_device *device, bool deterministic
 
 /* Clusters of pointwise nodes become POINTWISE_FUSED nodes. For devices that fuse. */
 hl_status hl_pass_fuse(hl_graph *graph, hl_device *device);
+
+/* Of a training step. */
+typedef struct hl_recomputed {
+    int64_t n_saved;   /* values that lie in memory from forward to the backward pass, small ones
+                          apart */
+    int64_t n_made;    /* of these, made again */
+    int64_t n_choices; /* of the list that a share is taken of */
+    double flops;      /* of what is made again, */
+    double step_flops; /* and of the step without it */
+} hl_recomputed;
+/* Values of forward that the backward pass reads are made again by nodes of their own instead of
+ * being kept: those of checkpoints, and a share, 0 to 1, of the others, in the order in which it is
+ * worth it. All nodes keep their bits. A graph without a backward pass stays as it is. */
+hl_status hl_pass_recompute(hl_graph *graph, double share, hl_recomputed *out_recomputed);
 
 /* The kernel of a node; NULL: of a view, which needs none. */
 typedef struct hl_choice {

@@ -413,6 +413,7 @@ hl_status hl_pass_training_step(hl_graph *graph, const hl_step_spec *spec, hl_id
     s.grads = (hl_id *)(s.groups + spec->n_terms) + 1;
     memset(out_has_grad, 0, (size_t)spec->n_params);
     graph->scope = NULL;
+    graph->checkpoint = 0;
     HL_GOTO(build_step(&s, out_loss));
 cleanup:
     hl_free(memory);

@@ -13,7 +13,7 @@
 /* ---- building -------------------------------------------------------------------------------- */
 
 static hl_status run_passes(hl_graph *graph, hl_device *device, const hl_plan_options *options,
-                            int32_t **out_fed)
+                            int32_t **out_fed, hl_recomputed *out_recomputed)
 {
     graph->benchmark = options->benchmark;
     graph->deterministic = options->deterministic;
@@ -41,6 +41,7 @@ static hl_status run_passes(hl_graph *graph, hl_device *device, const hl_plan_op
     HL_TRY(hl_pass_hoist(graph));
     if (options->fuse) HL_TRY(hl_pass_rounded(graph, device, options->deterministic));
     if (options->fuse) HL_TRY(hl_pass_fuse(graph, device));
+    HL_TRY(hl_pass_recompute(graph, options->recompute, out_recomputed));
     return hl_graph_verify(graph);
 }
 
@@ -357,7 +358,7 @@ static hl_status build_once(hl_device *device, hl_graph *graph, const hl_plan_op
     plan->compute_dtype = options->compute_dtype;
     plan->generation = -1;
     plan->captures = options->capture && device->ops->capture_begin;
-    HL_GOTO(run_passes(plan->graph, device, options, &plan->fed));
+    HL_GOTO(run_passes(plan->graph, device, options, &plan->fed, &plan->recomputed));
     HL_GOTO(hl_pass_select(plan->graph, device, options->deterministic, &choices));
     HL_GOTO(hl_pass_schedule(plan->graph, device, choices, options->chain, options->overlap,
                              &plan->schedule));

@@ -69,6 +69,7 @@ struct hl_plan {
     /* What it was made of, until its kernels are tuned; NULL where none is. */
     hl_graph *source;
     hl_plan_options options;
+    hl_recomputed recomputed;
     hl_schedule schedule;
     hl_memory memory;
     hl_instr *instrs; /* by task */

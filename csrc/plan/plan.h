@@ -55,6 +55,8 @@ typedef struct hl_plan_options {
     hl_dtype compute_dtype; /* compute dtype of products: BF16, F16 (mixed precision), or F32 */
     bool tf32;              /* products of float32 may round their operands to TF32 */
     bool benchmark;         /* kernels may be autotuned */
+    double recompute;       /* share of what is kept for the backward pass that is made again
+                               instead, 0 to 1 (passes.h) */
 } hl_plan_options;
 
 /* Takes the graph (lowered and fused in place), on failure too. Makes the session's stores that the
@@ -81,6 +83,8 @@ typedef struct hl_plan_info {
     double flops;           /* of matrix products, one step with k = 1 */
     double large_flops;     /* of those with the device's reduced_side */
     double path_flops;      /* of the chain of launches that has the most */
+    int64_t n_saved, n_recomputed, n_recompute_choices;
+    double recomputed_flops, step_flops; /* these five as hl_recomputed has them */
 } hl_plan_info;
 /* The plan that hl_plan_create would make in a new session of the device, without memory of the
  * device's: only the host's is taken, and given back. Takes the graph, on failure too. out_text:

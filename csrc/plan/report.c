@@ -105,6 +105,11 @@ void hl_plan_info_predict(const hl_plan *plan, hl_plan_info *out_info)
     count_launches(plan, out_info);
     out_info->n_path_kernels = (int64_t)find_path(plan, false);
     out_info->path_flops = find_path(plan, true);
+    out_info->n_saved = plan->recomputed.n_saved;
+    out_info->n_recomputed = plan->recomputed.n_made;
+    out_info->n_recompute_choices = plan->recomputed.n_choices;
+    out_info->recomputed_flops = plan->recomputed.flops;
+    out_info->step_flops = plan->recomputed.step_flops;
 }
 
 void hl_plan_info_read(const hl_plan *plan, hl_plan_info *out_info)

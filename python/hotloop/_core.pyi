@@ -193,6 +193,10 @@ class Graph:
     def scope(self, name: str | None, /) -> None: ...
     def fence(self) -> None:
         """Nodes added from now on never run side by side with those before."""
+    def checkpoint_begin(self) -> None:
+        """What is added from now on is computed again in the backward pass, not kept for it."""
+    def checkpoint_end(self) -> None:
+        """Goes back to the checkpoint that the last one was begun in, or to none."""
     def segment(self, name: str, /) -> None:
         """Of nodes added from now on: "begin", "micro" or "apply"."""
     def shape(self, value: int, /) -> tuple[int, ...]: ...
@@ -414,13 +418,15 @@ class Plan:
         deterministic: bool = False,
         benchmark: bool = False,
         overlap: bool = True,
+        recompute: float = 0.0,
     ) -> Self:
         """The graph is copied.
 
         capture: an asynchronous device replays what a step launches. fed: datasets stay on the
         host, where batches are gathered. deterministic: the same bits every run, or DeviceError.
         benchmark: kernels may be autotuned, before the first step. overlap: on a GPU weight
-        gradients may run beside the rest of the backward pass.
+        gradients may run beside the rest of the backward pass. recompute: the share of
+        "n_recompute_choices" by which values are computed again in the backward pass.
         """
     def dataset(
         self, index: int, array: npt.NDArray[Any] | Resident | Source, field: int = 0, /
@@ -537,6 +543,7 @@ def predict(
     deterministic: bool = False,
     benchmark: bool = False,
     overlap: bool = True,
+    recompute: float = 0.0,
 ) -> dict[str, Any]:
     """Plan.info() of the plan that a new session would make, and "text", str() of it.
 

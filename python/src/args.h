@@ -8,7 +8,7 @@
 #include "errors.h"
 #include "state.h"
 
-enum { HL_PY_MAX_PARAMS = 12 };
+enum { HL_PY_MAX_PARAMS = 13 };
 
 /* Parameters in order: the first n_only by position alone, those from n_positional on by keyword
  * alone, the first n_required must be given. */

@@ -418,6 +418,19 @@ static PyObject *raise_fence(PyObject *self, PyObject *unused)
     return Py_NewRef(Py_None);
 }
 
+static PyObject *begin_checkpoint(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    return hl_py_none_or_raise(hl_py_state_of(self), hl_graph_checkpoint_begin(graph_of(self)));
+}
+
+static PyObject *end_checkpoint(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    hl_graph_checkpoint_end(graph_of(self));
+    return Py_NewRef(Py_None);
+}
+
 static PyObject *set_segment(PyObject *self, PyObject *object)
 {
     hl_py_state *state = hl_py_state_of(self);
@@ -538,6 +551,12 @@ static PyMethodDef methods[] = {
     {"fence", raise_fence, METH_NOARGS,
      "fence($self, /)\n--\n\nNodes added from now on never run side by side with those before, "
      "and are no part of their kernels."},
+    {"checkpoint_begin", begin_checkpoint, METH_NOARGS,
+     "checkpoint_begin($self, /)\n--\n\nWhat is added from now on is computed again in the "
+     "backward pass, not kept for it."},
+    {"checkpoint_end", end_checkpoint, METH_NOARGS,
+     "checkpoint_end($self, /)\n--\n\nGoes back to the checkpoint that the last one was begun "
+     "in, or to none."},
     {"segment", set_segment, METH_O,
      "segment($self, name, /)\n--\n\nOf nodes added from now on: \"begin\", \"micro\" or "
      "\"apply\"."},

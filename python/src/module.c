@@ -241,8 +241,8 @@ static PyMethodDef functions[] = {
      "the kernel that training uses, without the GIL; with window, the so many rows from each on."},
     {"predict", HL_PY_METH_KEYWORDS(hl_py_predict),
      "predict($module, device, graph, *, n_slots=1, k=1, fuse=True, chain=True, "
-     "compute_dtype='float32', "
-     "capture=True, fed=False, deterministic=False, benchmark=False, overlap=True)\n--\n\n"
+     "compute_dtype='float32', capture=True, fed=False, deterministic=False, benchmark=False, "
+     "overlap=True, recompute=0.0)\n--\n\n"
      "Plan.info() of the "
      "plan that a new session would make, and its text, without memory of the device."},
     {"write_file", HL_PY_METH_FAST(hl_py_write_file),

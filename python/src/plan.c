@@ -74,8 +74,8 @@ static bool read_compute_dtype(hl_py_state *state, PyObject *object, hl_plan_opt
 #define OPTION_NAMES                                                                               \
     HL_PY_NAME_n_slots, HL_PY_NAME_k, HL_PY_NAME_fuse, HL_PY_NAME_chain, HL_PY_NAME_compute_dtype, \
         HL_PY_NAME_capture, HL_PY_NAME_fed, HL_PY_NAME_deterministic, HL_PY_NAME_benchmark,        \
-        HL_PY_NAME_overlap
-enum { N_OPTIONS = 12 };
+        HL_PY_NAME_overlap, HL_PY_NAME_recompute
+enum { N_OPTIONS = 13 };
 
 static bool read_options(hl_py_state *state, PyObject *const *given, hl_plan_options *out)
 {
@@ -90,8 +90,14 @@ static bool read_options(hl_py_state *state, PyObject *const *given, hl_plan_opt
         (given[8] && !hl_py_bool(given[8], "fed", &out->fed)) ||
         (given[9] && !hl_py_bool(given[9], "deterministic", &out->deterministic)) ||
         (given[10] && !hl_py_bool(given[10], "benchmark", &out->benchmark)) ||
-        (given[11] && !hl_py_bool(given[11], "overlap", &out->overlap)))
+        (given[11] && !hl_py_bool(given[11], "overlap", &out->overlap)) ||
+        (given[12] && !hl_py_double(given[12], "recompute", &out->recompute)))
         return false;
+    if (!(out->recompute >= 0 && out->recompute <= 1)) {
+        hl_py_fail(state, HL_ERROR_CONFIG, "recompute: must be a share, 0 to 1, got %g",
+                   out->recompute);
+        return false;
+    }
     out->n_slots = (int32_t)n_slots;
     out->k = (int32_t)k;
     return true;
@@ -479,14 +485,17 @@ static int set_k(PyObject *self, PyObject *object, void *unused)
 static PyObject *describe_info(const hl_plan_info *info)
 {
     return Py_BuildValue(
-        "{sLsLsLsLsLsLsLsLsLsLsLsLsdsdsd}", "arena_bytes", (long long)info->arena_bytes,
+        "{sLsLsLsLsLsLsLsLsLsLsLsLsLsLsLsdsdsdsdsd}", "arena_bytes", (long long)info->arena_bytes,
         "slot_bytes", (long long)info->slot_bytes, "staging_bytes", (long long)info->staging_bytes,
         "const_bytes", (long long)info->const_bytes, "store_bytes", (long long)info->store_bytes,
         "n_nodes", (long long)info->n_nodes, "n_instructions", (long long)info->n_instructions,
         "n_chains", (long long)info->n_chains, "n_regions", (long long)info->n_regions, "n_kernels",
         (long long)info->n_kernels, "n_path_kernels", (long long)info->n_path_kernels,
-        "n_to_autotune", (long long)info->n_to_autotune, "flops", info->flops, "large_flops",
-        info->large_flops, "path_flops", info->path_flops);
+        "n_to_autotune", (long long)info->n_to_autotune, "n_saved", (long long)info->n_saved,
+        "n_recomputed", (long long)info->n_recomputed, "n_recompute_choices",
+        (long long)info->n_recompute_choices, "flops", info->flops, "large_flops",
+        info->large_flops, "path_flops", info->path_flops, "recomputed_flops",
+        info->recomputed_flops, "step_flops", info->step_flops);
 }
 
 static PyObject *get_info(PyObject *self, PyObject *unused)
@@ -643,7 +652,7 @@ static PyType_Slot slots[] = {
     {Py_tp_doc,
      "Plan(session, graph, *, n_slots=1, k=1, fuse=True, chain=True, "
      "compute_dtype='float32', capture=True, fed=False, deterministic=False, "
-     "benchmark=False, overlap=True)\n--\n\n"
+     "benchmark=False, overlap=True, recompute=0.0)\n--\n\n"
      "A graph bound to a session. compute_dtype: the type of matrix products, 'bfloat16' or "
      "'float16' for mixed precision, or 'tf32'. capture: asynchronous devices replay what they "
      "launch. fed: datasets stay on the host. deterministic: only kernels that give the "

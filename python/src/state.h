@@ -56,6 +56,7 @@
     X(paths)                                                                                       \
     X(probe)                                                                                       \
     X(reader)                                                                                      \
+    X(recompute)                                                                                   \
     X(rows)                                                                                        \
     X(seed)                                                                                        \
     X(session)                                                                                     \

@@ -116,20 +116,32 @@ static inline hl_status net_dropout(hl_graph *graph, const net *n, hl_id *x)
     return hl_build_binary(graph, HL_OP_MUL, *x, mask, x);
 }
 
-static inline hl_status net_forward(hl_graph *graph, net *n, hl_id *x)
+static inline hl_status net_layer(hl_graph *graph, net *n, int i, hl_id *x)
 {
     static const hl_op acts[] = {HL_OP_TANH, HL_OP_RELU, HL_OP_SIGMOID, HL_OP_SOFTPLUS, HL_OP_GELU};
+    hl_id in[3] = {*x};
+    hl_attrs attrs = {.matmul = {.trans_b = true}};
+    HL_TRY(net_param(graph, n, hl_shape_2d(n->width[i + 1], n->width[i]), &in[1]));
+    HL_TRY(net_param(graph, n, hl_shape_1d(n->width[i + 1]), &in[2]));
+    HL_TRY(hl_graph_add(graph, HL_OP_MATMUL, in, 3, &attrs, x));
+    if (i == 0 && n->batch_norm) HL_TRY(net_norm(graph, n, x));
+    if (i + 1 == n->n_layers) return HL_OK;
+    HL_TRY(hl_build_unary(graph, acts[n->act[i]], *x, x));
+    return n->dropout ? net_dropout(graph, n, x) : HL_OK;
+}
+
+/* Checkpoints of forward: 1 around each layer, 2 around all of them too. */
+static int trainer_checkpoints;
+
+static inline hl_status net_forward(hl_graph *graph, net *n, hl_id *x)
+{
+    if (trainer_checkpoints > 1) HL_TRY(hl_graph_checkpoint_begin(graph));
     for (int i = 0; i < n->n_layers; i++) {
-        hl_id in[3] = {*x};
-        hl_attrs attrs = {.matmul = {.trans_b = true}};
-        HL_TRY(net_param(graph, n, hl_shape_2d(n->width[i + 1], n->width[i]), &in[1]));
-        HL_TRY(net_param(graph, n, hl_shape_1d(n->width[i + 1]), &in[2]));
-        HL_TRY(hl_graph_add(graph, HL_OP_MATMUL, in, 3, &attrs, x));
-        if (i == 0 && n->batch_norm) HL_TRY(net_norm(graph, n, x));
-        if (i + 1 == n->n_layers) break;
-        HL_TRY(hl_build_unary(graph, acts[n->act[i]], *x, x));
-        if (n->dropout) HL_TRY(net_dropout(graph, n, x));
+        if (trainer_checkpoints) HL_TRY(hl_graph_checkpoint_begin(graph));
+        HL_TRY(net_layer(graph, n, i, x));
+        hl_graph_checkpoint_end(graph);
     }
+    hl_graph_checkpoint_end(graph);
     return HL_OK;
 }
 
@@ -199,6 +211,7 @@ static bool trainer_capture;        /* whether these capture, */
 static bool trainer_overlap = true; /* and use a second stream, */
 static bool trainer_benchmark, trainer_deterministic; /* and are autotuned, or have to repeat */
 static bool trainer_fed;                              /* whether batches are gathered on the host */
+static double trainer_recompute;                      /* share of what is kept for backward */
 static int trainer_slots = 2;
 static bool trainer_profiles; /* whether trainer_run_whole does so in the end */
 static const char *trainer_isa = HL_CPU_TEXT(HL_ISA);
@@ -273,6 +286,7 @@ static inline void trainer_plan(trainer *t, net *n, int k, bool fuse, bool chain
     options.fed = trainer_fed;
     options.benchmark = trainer_benchmark;
     options.deterministic = trainer_deterministic;
+    options.recompute = trainer_recompute;
     CHECK_OK(hl_graph_create(&graph));
     CHECK_OK(net_build(graph, n));
     CHECK_OK(hl_plan_create(t->session, graph, &options, &t->plan));
@@ -302,6 +316,7 @@ static inline hl_status trainer_run_whole(trainer *t, const hl_backend *backend,
     hl_device_options options = {0};
     hl_plan_options plan_options = {
         .n_slots = trainer_slots, .k = 1, .fuse = fuse, .capture = true, .overlap = true};
+    plan_options.recompute = trainer_recompute;
     hl_feed_options feed_options = {
         .sampler = {.n = DATA_ROWS}, .batch = t->net.rows, .count = rows, .n_slots = trainer_slots};
     hl_device *device = NULL;
