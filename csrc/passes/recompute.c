@@ -34,8 +34,9 @@
 #include "passes/rewrite.h"
 #include "passes/schedule.h"
 
-/* A value that is less than this part of the largest one is not worth a clone, and is kept. */
-static const double SMALL_PART = 1.0 / 128;
+/* A value that is less than these parts of the largest one and of all of them is not worth a clone,
+ * and is kept. Of the largest alone: logits of a large vocabulary make all else small. */
+static const double SMALL_OF_LARGEST = 1.0 / 128, SMALL_OF_ALL = 1.0 / 2048;
 /* Work of a byte that is moved, in operations: what a core does meanwhile. */
 static const double BYTE_WORK = 16;
 /* What needs no product is made again up to so much work for a byte. */
@@ -195,11 +196,15 @@ static bool is_saved(const recompute_state *s, hl_id root)
 
 static void find_small(recompute_state *s)
 {
-    double most = 0;
+    double most = 0, all = 0;
     s->small = 0;
-    for (int64_t v = 0; v < s->graph->n_values; v++)
-        if (is_saved(s, (hl_id)v) && bytes_of(s, (hl_id)v) > most) most = bytes_of(s, (hl_id)v);
-    s->small = most * SMALL_PART;
+    for (int64_t v = 0; v < s->graph->n_values; v++) {
+        if (!is_saved(s, (hl_id)v)) continue;
+        if (bytes_of(s, (hl_id)v) > most) most = bytes_of(s, (hl_id)v);
+        all += bytes_of(s, (hl_id)v);
+    }
+    s->small =
+        most * SMALL_OF_LARGEST < all * SMALL_OF_ALL ? most * SMALL_OF_LARGEST : all * SMALL_OF_ALL;
 }
 
 /* ---- clones ---------------------------------------------------------------------------------- */

@@ -398,6 +398,15 @@ static int rank_node(const sched_state *s, hl_node_id id)
     return follows ? 1 : 2;
 }
 
+/* Does a weight gradient that goes last run before what a fence divides from it? There it would
+ * keep its operands, which is what the fence is for. */
+static bool is_divided(const sched_state *s, hl_node_id first, hl_node_id other)
+{
+    const hl_node *nodes = s->graph->nodes;
+    return s->goes_last[first] && !(hl_op_get(nodes[first].op)->flags & HL_OP_UPDATES) &&
+           nodes[other].fence > nodes[first].fence;
+}
+
 /* The next node to run: one for the side stream; one that joins the open region if there is one
  * near; else the first that is ready, however many updates that wait for their readers stand before
  * it. */
@@ -413,6 +422,7 @@ static hl_node_id pick_node(sched_state *s, hl_segment segment, int32_t region, 
         if (s->graph->nodes[i].segment > segment) break;
         if (seen > LOOKAHEAD && first != HL_NONE) break;
         if (s->n_waits[i]) continue;
+        if (first != HL_NONE && is_divided(s, first, i)) break;
         if (first == HL_NONE || rank_node(s, i) < rank_node(s, first)) first = i;
         if (region == HL_NONE && !s->goes_last[first]) break;
         if (region == HL_NONE || s->graph->nodes[i].fence != s->fence) continue;

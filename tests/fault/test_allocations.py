@@ -96,6 +96,12 @@ def train_accumulated() -> Call:
     return lambda: (hl.train(model, data, **options).history["val_loss"], weights(model))
 
 
+def train_recomputed() -> Call:
+    model, data = make_model(), make_data()
+    options = {**QUIET, "recompute": True, "memory_limit": "1 GB"}
+    return lambda: (hl.train(model, data, **options).history["val_loss"], weights(model))
+
+
 def predict() -> Call:
     model = make_model()
     return lambda: hl.predict(model, X, batch_size=10)
@@ -336,8 +342,8 @@ def write_file(tmp: Path) -> Call:
 
 
 ENTRIES: tuple[Callable[..., Call], ...] = (
-    train, train_accumulated, train_lookup, predict, predict_again, call_model, evaluate,
-    evaluate_loaded, step, save, load, plan_report, batches, draw,
+    train, train_accumulated, train_lookup, train_recomputed, predict, predict_again, call_model,
+    evaluate, evaluate_loaded, step, save, load, plan_report, batches, draw,
     build_graph, read_graph, trained_graph, session_values, plan_and_run, plan_unfused, plan_on_ref,
     plan_fed, plan_resident, feed, helpers, write_file,
 )  # fmt: skip

@@ -109,7 +109,7 @@ FIELDS: dict[str, tuple[Any, dict[str, Any]]] = {
     "freeze": ("0", {}),
     "unfreeze": ("0.bias", {"freeze": "0"}),
     "recompute": (True, {}),
-    "memory_limit": ("1GB", {}),
+    "memory_limit": ("20 kB", {}),
     "on_oom": ("raise", {"_memory": True}),
     "on_nan": ("skip", {"_model": NotFinite}),
     "on_interrupt": ("return", {"callbacks": (Interrupting(),)}),

@@ -104,6 +104,9 @@ class Trace:
         their schedule begins with. Without it, they are numbers of the control block.
     kept : collection of int
         ``id`` of each buffer that is state of evaluation, as a cache of keys and values.
+    recomputed : collection of int
+        ``id`` of each module that is computed again in the backward pass, as :meth:`checkpoint`
+        does it; of those within one another the outermost.
 
     Attributes
     ----------
@@ -114,6 +117,8 @@ class Trace:
     output_shapes : dict of int to str
         ``id`` of each module that ran to the shapes of what it returned last. Modules are told
         apart by identity: one that is no part of the model, as a loss, has the path ``""`` too.
+    checkpointed : set of int
+        ``id`` of each of the ``recomputed`` modules that ran.
     reads_mode : bool
         Whether forward, in evaluation, asked a module for its mode that would train otherwise.
     least_values : int or None
@@ -135,6 +140,7 @@ class Trace:
         seed: int = 42,
         numbers: Mapping[str, float] | None = None,
         kept: Collection[int] = (),
+        recomputed: Collection[int] = (),
     ) -> None:
         self.graph = graph
         self.training = training
@@ -143,11 +149,14 @@ class Trace:
         self._fixed = numbers
         self.logged: dict[str, Any] = {}
         self.output_shapes: dict[int, str] = {}
+        self.checkpointed: set[int] = set()
         self.reads_mode = False
         self.least_values: int | None = None
         self.stores: dict[str, tuple[str, int]] | None = None
         self._leaf_for = leaf_for
         self._kept = kept
+        self._recomputed = recomputed
+        self._in_recomputed = False
         # Ids, not tensors: those point here, and a cycle would keep the graph until a collection.
         self._leaves: dict[int, int] = {}
         self._owners: dict[int, Any] = {}
@@ -326,6 +335,40 @@ class Trace:
             yield
         finally:
             self.graph.scope(self.path or None)
+
+    @contextlib.contextmanager
+    def checkpoint(self) -> Iterator[None]:
+        """In training: what is made in the block is computed again in the backward pass.
+
+        Kept for it are what the block reads, and what is read outside of it.
+        """
+        if not self.training:
+            yield
+            return
+        self.graph.checkpoint_begin()
+        try:
+            yield
+        finally:
+            self.graph.checkpoint_end()
+
+    def recomputing(self, module: object) -> contextlib.AbstractContextManager[None]:
+        """Where a module runs: a checkpoint, if it is one of those that are recomputed."""
+        if not self.training or id(module) not in self._recomputed:
+            return contextlib.nullcontext()
+        return self._recompute(module)
+
+    @contextlib.contextmanager
+    def _recompute(self, module: object) -> Iterator[None]:
+        self.checkpointed.add(id(module))
+        if self._in_recomputed:
+            yield
+            return
+        self._in_recomputed = True
+        try:
+            with self.checkpoint():
+                yield
+        finally:
+            self._in_recomputed = False
 
     def watch(self, module: object) -> list[Any]:
         """A list that gets what the module returns, each time it runs in this trace."""

@@ -10,6 +10,7 @@ from hotloop.nn import (
     activation,
     attention,
     cache,
+    checkpointing,
     containers,
     conv,
     deformable,
@@ -39,6 +40,7 @@ from hotloop.nn import utils as utils
 from hotloop.nn.activation import *
 from hotloop.nn.attention import *
 from hotloop.nn.cache import *
+from hotloop.nn.checkpointing import *
 from hotloop.nn.containers import *
 from hotloop.nn.conv import *
 from hotloop.nn.deformable import *
@@ -69,6 +71,7 @@ if not TYPE_CHECKING:  # type checkers see what is imported, and read no list ma
         *activation.__all__,
         *attention.__all__,
         *cache.__all__,
+        *checkpointing.__all__,
         *containers.__all__,
         *conv.__all__,
         *deformable.__all__,

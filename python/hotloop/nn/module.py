@@ -76,7 +76,7 @@ class Module(Checked, Extras):
         trace = tracing.active()
         if trace is None:
             return self._predict(args, kwargs)
-        with trace.scope(self.path):
+        with trace.scope(self.path), trace.recomputing(self):
             try:
                 result = self.forward(*args, **kwargs)
             except HotloopError as error:

@@ -12,7 +12,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from hotloop.base.messages import format_bytes, format_count
+from hotloop.base.messages import counted, format_bytes, format_count
 from hotloop.errors import ConfigError
 from hotloop.tools.runfile import read_run
 
@@ -33,9 +33,12 @@ class PlanReport:
         Bytes of arena, slots, constants and stores; of a training step, what lies in a GPU's memory
         beside the plan: data and best weights, and on a described GPU the workspaces that libraries
         may want there and could not be asked about (``unasked_bytes``); numbers of nodes,
-        instructions, kernels, chains and regions; the floating-point operations of a step. Where a
-        GPU runs weight gradients beside the rest of the backward pass, ``n_path_kernels`` of the
-        kernels and ``path_flops`` of the operations wait for one another.
+        instructions, kernels, chains and regions; the floating-point operations of a step; how many
+        of the values that the backward pass needs (``n_saved``) are computed again for it
+        (``n_recomputed``), with how many operations more (``recomputed_flops`` beside
+        ``step_flops``); ``micro_rows``, the rows of a micro-batch where ``memory_limit`` asks for
+        parts of a batch. Where a GPU runs weight gradients beside the rest of the backward pass,
+        ``n_path_kernels`` of the kernels and ``path_flops`` of the operations wait for one another.
     device : str
         Where it would run.
     peak_bytes : int
@@ -81,8 +84,19 @@ class PlanReport:
             f"{format_bytes(info['slot_bytes'])} batch\n"
             f"work: {flops}{info['n_instructions']} instructions (.text lists them), "
             f"{info['n_chains']} chains, {info['n_regions']} regions"
-            f"{self._describe_room()}"
+            f"{self._describe_relief()}{self._describe_room()}"
         )
+
+    def _describe_relief(self) -> str:
+        """What is done for want of memory."""
+        from hotloop.training.plans.recomputing import describe
+
+        lines = ""
+        if recomputed := describe(self.info):
+            lines += f"\nrecompute: {recomputed}"
+        if rows := self.info.get("micro_rows", 0):
+            lines += f"\nmicro-batches: of {counted(rows, 'row')}"
+        return lines
 
     def _describe_room(self) -> str:
         """How the peak compares with a GPU's memory, and what is assumed of a described one."""

@@ -32,12 +32,15 @@ from hotloop.errors import CheckpointError
 from hotloop.interop.safetensors_file import read_metadata, read_safetensors, write_safetensors
 
 if TYPE_CHECKING:
+    from hotloop._core import Graph
     from hotloop.nn.layout import Slot
     from hotloop.training.plans.runtime import Runtime
 
 Array: TypeAlias = npt.NDArray[Any]
 
-__all__ = ["Snapshot", "capture", "plain", "read_run", "restore", "snapshot_bytes"]
+__all__ = [
+    "Snapshot", "capture", "plain", "predict_bytes", "read_run", "restore", "snapshot_bytes",
+]  # fmt: skip
 
 _VERSION = 1
 _TRAINED, _STATE, _BEST = "hotloop.trained.", "hotloop.state.", "hotloop.best."
@@ -170,6 +173,18 @@ def snapshot_bytes(runtime: Runtime, *, with_best: bool) -> int:
     found = [(store, np.dtype(dtype).itemsize * n) for store, dtype, _, _, n in _stores(runtime)]
     own = sum(n for store, n in found if store in runtime.layout.stores())
     return sum(n for _, n in found) + own * with_best
+
+
+def predict_bytes(runtime: Runtime, graph: Graph, *, with_best: bool) -> int:
+    """The same of a session that is to train by this graph, before there are its stores."""
+    own = sum(np.dtype(dtype).itemsize * n for dtype, n in runtime.layout.stores().values())
+    wide = np.dtype(runtime.device.float_dtype).itemsize
+    moments = {
+        leaf["store"]: wide * math.prod(leaf["shape"])
+        for leaf in graph.leaves()
+        if leaf["kind"] == "state" and (leaf["store"] or "").startswith(("ema", "optimizer."))
+    }
+    return own * (1 + with_best) + sum(moments.values())
 
 
 def capture(

@@ -216,15 +216,23 @@ class TrainingConfig:
         ``{"params": pattern or patterns, "lr" or "lr_scale": ..., "weight_decay": ...}``.
     freeze, unfreeze : str or list of str, optional
         Patterns of modules or parameters that are not trained, and exceptions from that.
-    recompute : "auto", bool or list of str
-        Whether activations are computed again in the backward pass to save memory; "auto" and
-        False in this version.
+    recompute : "auto", bool, float or list of str
+        Which activations are computed again in the backward pass instead of lying in memory until
+        then; the weights come out the same, bit for bit. True: all that is worth it, for a fifth
+        to a third more work. A share between 0 and 1: so much of that, what costs least first.
+        Names of modules, or patterns with wildcards (``"blocks.*"``): what is inside each, as
+        ``torch.utils.checkpoint`` does it; :func:`hotloop.nn.checkpoint` is the same by hand.
+        "auto": as little as ``memory_limit``, or the memory that there is, asks for.
     memory_limit : int or str, optional
-        Bytes that a run may take; not in this version.
+        Bytes that a run may take, as ``result.peak_bytes`` counts them: ``2 * 10**9``, ``"2 GB"``
+        or ``"2 GiB"``. Within it are kept, by predictions before anything is allocated: what is
+        recomputed, if that is left to "auto"; then micro-batches, as ``on_oom`` says. What fits in
+        no way is an OutOfMemoryError before the first step, with the least that would do.
     on_oom : {"shrink", "raise"}
-        Whether a plan that does not fit in memory leads to micro-batches, parts of a batch whose
-        gradients are accumulated to the same step, or to OutOfMemoryError. Models with statistics
-        over a batch (BatchNorm) always get the error.
+        Whether a plan that does not fit in memory leads to more recomputation and then to
+        micro-batches, parts of a batch whose gradients are accumulated to the same step, or to
+        OutOfMemoryError. Models with statistics over a batch (BatchNorm) are not cut into
+        micro-batches, which would have other statistics.
     on_nan : {"stop", "skip", "raise"}
         What follows a loss or gradient that is not finite: "stop" ends training with the last
         finite weights, "raise" also raises NotFiniteError, "skip" leaves the step out and counts it
@@ -353,7 +361,7 @@ class TrainingConfig:
     param_groups: tuple[ParamGroup, ...] | None = setting(None, schema.param_groups)
     freeze: tuple[str, ...] | None = setting(None, schema.patterns)
     unfreeze: tuple[str, ...] | None = setting(None, schema.patterns)
-    recompute: bool | str | tuple[str, ...] = setting("auto", schema.recompute)
+    recompute: bool | float | str | tuple[str, ...] = setting("auto", schema.recompute)
     memory_limit: int | None = setting(None, optional(rules.byte_size))
     on_oom: str = setting("shrink", choice("shrink", "raise"))
     on_nan: str = setting("stop", choice("stop", "skip", "raise"))

@@ -42,7 +42,7 @@ class TrainerOptions(TypedDict, total=False):
     accumulate_grad_batches: int
     gradient_clip_val: float | None
     gradient_clip_algorithm: str
-    recompute: bool | str | Sequence[str]
+    recompute: bool | float | str | Sequence[str]
     memory_limit: int | str | None
     on_oom: str
     on_nan: str

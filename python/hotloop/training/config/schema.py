@@ -259,12 +259,18 @@ def clip(field: str, value: object) -> float:
     return limit
 
 
-def recompute(field: str, value: object) -> bool | str | tuple[str, ...]:
-    """Names of modules, True, False or "auto"."""
+_SHARE = number(at_least=0.0, at_most=1.0, fix="True is all of it, False none")
+
+
+def recompute(field: str, value: object) -> bool | float | str | tuple[str, ...]:
+    """Names of modules, True, False, a share between, or "auto"."""
     if isinstance(value, str) and value == "auto":
         return value
     if isinstance(value, (str, list, tuple)):
         return rules.names(field, value)
+    if isinstance(value, float):
+        share: float = _SHARE(field, value)
+        return share if 0 < share < 1 else share == 1
     return flag(field, value)
 
 

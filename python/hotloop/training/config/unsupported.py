@@ -49,18 +49,6 @@ UNSUPPORTED: tuple[Unsupported, ...] = (
         "write ema=True for a moving average of the weights",
     ),
     Unsupported(
-        "recompute",
-        lambda v: v not in ("auto", False),
-        "recomputing activations on demand is not built yet",
-        "write recompute='auto'",
-    ),
-    Unsupported(
-        "memory_limit",
-        lambda v: v is not None,
-        "planning within a memory limit is not built yet",
-        "leave memory_limit out and set batch_size",
-    ),
-    Unsupported(
         "logger",
         lambda v: v not in ("auto", "csv", None),
         "this logger is not built yet",

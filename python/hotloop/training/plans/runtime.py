@@ -33,6 +33,7 @@ from hotloop.nn.layout import Layout, Slot, resolve_lazy, trace_aside
 from hotloop.nn.parameter import Parameter, Variable
 from hotloop.training.plans.batch import call_step
 from hotloop.training.plans.fitted import fitted_of
+from hotloop.training.plans.recomputing import check_ran, find_modules, share_of
 from hotloop.training.plans.series import augment_series
 from hotloop.training.scoring.losses import loss_modules
 
@@ -140,6 +141,12 @@ def _largest_value(graph: _core.Graph) -> str:
 # ---- the runtime
 
 
+def _named_modules(model: Module, config: TrainingConfig | None) -> dict[int, str]:
+    """The modules that the configuration has computed again, by ``id``."""
+    named = config.recompute if config else ()
+    return find_modules(model, named) if isinstance(named, tuple) else {}
+
+
 _RateAt: TypeAlias = "Callable[[npt.NDArray[np.int64]], npt.NDArray[np.float64]]"
 
 _TABLE_STEPS = 1 << 16  # half a megabyte a number, which a GPU's steps take seconds to come through
@@ -178,6 +185,8 @@ class Runtime:
         the model's first trace used.
     compute_dtype : str
         The type of products in plans made from now on: "float32", "tf32", "bfloat16" or "float16".
+    recompute : float
+        The share of activations that plans made from now on compute again (``recomputing``).
     is_fed : bool
         Whether these plans are fed, where the device has memory of its own.
     has_own_memory : bool
@@ -223,6 +232,8 @@ class Runtime:
         # Autotuning may choose another kernel the next time, and other kernels have other bits.
         self._benchmarks = config is not None and config.benchmark and not self.deterministic
         self._captures = config is None or config.cuda_graph is not False
+        self._recomputed = _named_modules(model, config) if trains else {}
+        self.recompute = (share_of(config) or 0.0) if trains and config else 0.0
         self._plans: list[_core.Plan] = []
         self._runners: list[_core.Runner] = []
         self._residents: dict[int, tuple[npt.NDArray[Any], _core.Resident]] = {}
@@ -392,6 +403,7 @@ class Runtime:
     def trace(self, build: Callable[[Trace], Any], *, training: bool) -> tuple[_core.Graph, Any]:
         """Records ``build(trace)`` twice and compares; the graph and what build returned."""
         used: dict[str, Any] = {}
+        ran: set[int] = set()
 
         def record() -> tuple[Trace, Any]:
             pause()
@@ -408,13 +420,17 @@ class Runtime:
                 seed=self.seed,
                 numbers=fixed,
                 kept=self._kept,
+                recomputed=self._recomputed,
             )
             with trace:
                 made = build(trace)
             used.update(trace.scalars)
+            ran.update(trace.checkpointed)
             return trace, made
 
         result = trace_twice(record)
+        if training:
+            check_ran(self._recomputed, ran)
         if self._trains:
             self._note_numbers(used, training=training)
         return result
@@ -534,11 +550,24 @@ class Runtime:
             "fed": self.is_fed,
             "deterministic": self.deterministic,
             "benchmark": self._benchmarks,
+            "recompute": self.recompute,
         }
 
-    def predict(self, graph: _core.Graph, *, k: int = 1, n_slots: int = 1) -> dict[str, Any]:
-        """``info()`` and "text" of what ``plan`` would make, with no memory of the device."""
+    def predict(
+        self,
+        graph: _core.Graph,
+        *,
+        k: int = 1,
+        n_slots: int = 1,
+        recompute: float | None = None,
+    ) -> dict[str, Any]:
+        """``info()`` and "text" of what ``plan`` would make, with no memory of the device.
+
+        ``recompute``: another share than the runtime's.
+        """
         options = self._plan_options(self.compute_dtype)
+        if recompute is not None:
+            options["recompute"] = recompute
         return _core.predict(self.device, graph, n_slots=n_slots, k=k, **options)
 
     def runner(self, order: Sequence[tuple[_core.Plan, int]], k: int) -> _core.Runner:

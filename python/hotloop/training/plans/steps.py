@@ -519,8 +519,14 @@ class Steps:
         graph, _ = self.runtime.trace(build, training=False)
         return graph
 
-    def eval_plans(self, name: str, groups: list[Group], sums: Sums) -> EvalPlans:
-        """The plans of a split cut into ``groups``."""
+    def eval_plans(
+        self,
+        name: str,
+        groups: list[Group],
+        sums: Sums,
+        fit: Callable[..., None] = lambda graph, **options: None,
+    ) -> EvalPlans:
+        """The plans of a split cut into ``groups``; ``fit`` is told of each before it is made."""
         split = self.data.split(name)
         assert split is not None  # callers have checked
         made: EvalPlans = []
@@ -532,6 +538,7 @@ class Steps:
         for (size, count, number), feed in zip(groups, feeds):
             part = split.parts[number]
             graph = self.eval_graph(part, size, sums, split)
+            fit(graph, n_slots=feed.n_slots)
             plan = self.runtime.plan(graph, part, feed)
             made.append(EvalPlan(plan, count, feed, Traced(graph, part, size)))
         return made

@@ -85,7 +85,8 @@ def describe_run(planner: Planner, output: str, resumed: str = "") -> str:
         ("schedule", config.scheduler_config.name + by_time),
         ("clip", f"{clip:g} {config.gradient_clip_algorithm}" if clip else "off"),
         *([("anomalies", "each step is looked into")] if config.detect_anomaly else []),
-        ("memory", format_bytes(planner.predicted_bytes)),
+        ("memory", _describe_memory(planner)),
+        *([("recompute", planner.recomputed)] if planner.recomputed else []),
     ]
     if config.seed != 42:
         facts.append(("seed", str(config.seed)))
@@ -96,6 +97,13 @@ def describe_run(planner: Planner, output: str, resumed: str = "") -> str:
     if config.accumulate_grad_batches > 1:
         facts.append(("accumulate", str(config.accumulate_grad_batches)))
     return header_lines(facts)
+
+
+def _describe_memory(planner: Planner) -> str:
+    """The peak, and what it was to be."""
+    limit = planner.config.memory_limit
+    of = f" of {format_bytes(limit)}" if limit is not None else ""
+    return f"{format_bytes(planner.predicted_bytes)}{of}"
 
 
 def _name_rows(split: Split) -> str:

@@ -1,7 +1,8 @@
 """What a run needs before its first step: the device, the precision, and every plan.
 
 Full and last batches of training and validation are traced, checked and planned, so that running
-allocates nothing. Where a plan does not fit in memory, smaller micro-batches are tried.
+allocates nothing. Where a plan does not fit in memory, or in ``memory_limit``, activations are
+computed again in the backward pass, and if that does not do, in smaller micro-batches.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from hotloop import _core
+from hotloop.base.messages import counted, warn
 from hotloop.base.messages import show as say
-from hotloop.base.messages import warn
 from hotloop.base.rules import show
 from hotloop.base.watching import watched
 from hotloop.data.batching import Group, limit_batches
@@ -22,14 +23,16 @@ from hotloop.data.module import DataModule
 from hotloop.data.split import Split
 from hotloop.errors import BusyError, ConfigError, ModelWarning, OutOfMemoryError
 from hotloop.nn.module import Module
-from hotloop.training.checkpoints.snapshot import snapshot_bytes
+from hotloop.training.checkpoints.snapshot import predict_bytes, snapshot_bytes
 from hotloop.training.config import TrainingConfig
 from hotloop.training.config.schedule import count_steps, rates
 from hotloop.training.plans.accelerator import check_gpu_options, choose_device
 from hotloop.training.plans.fitted import fitted_of, uses_batch_statistics
+from hotloop.training.plans.limit import AROUND, DoesNotFit, Limit
 from hotloop.training.plans.loading import choose_workers
 from hotloop.training.plans.lookups import check_lookups
 from hotloop.training.plans.precision import choose, start_scale
+from hotloop.training.plans.recomputing import describe, find_share, share_of
 from hotloop.training.plans.runtime import (
     Runtime,
     Sums,
@@ -94,6 +97,8 @@ class Planner:
         The peak of memory, known before the first step.
     looking_seconds : float
         That it took to look through the data: its checks and statistics.
+    recomputed : str
+        How much is computed again in the backward pass, "" where nothing is.
     """
 
     def __init__(
@@ -111,6 +116,9 @@ class Planner:
         self.predicted_bytes = 0
         self.looking_seconds = 0.0
         self._peak_with_copy = 0
+        self.recomputed = ""
+        self._limit = Limit(config.memory_limit)
+        self._share = 0.0  # that is recomputed at least: more where memory ran out
         self._parts = 1  # of a batch: more where memory ran out
         self.micro_rows = 0
         self._begin()
@@ -154,7 +162,6 @@ class Planner:
             with self.explaining_memory():
                 while not self._fits(watch):
                     pass
-            self._predict_saving()
 
     def predict(self) -> dict[str, Any]:
         """The plan of full batches as ``prepare`` would make it, without the device's memory.
@@ -165,11 +172,21 @@ class Planner:
         -------
         dict
             ``Plan.info()`` and "text"; "data_bytes" and "best_bytes" of data and of the best
-            weights that lie in a GPU's memory beside the plan.
+            weights that lie in a GPU's memory beside the plan; "micro_rows", the rows of a
+            micro-batch where memory asks for parts of a batch, else 0.
         """
         self._check_data()
+        while True:
+            try:
+                return self._predict_once()
+            except DoesNotFit as error:
+                if not self._relieve(error):
+                    raise self._limit.explain(*self._describe_tries()) from None
+
+    def _predict_once(self) -> dict[str, Any]:
         groups = self._make_steps()
-        graph = self._trace_training(groups)[0]
+        graphs = self._trace_training(groups)
+        self._choose_recompute(graphs, groups)
         split = self.data.split(self.validation_split)
         if split is not None:
             rows, _, number = self._groups(self.validation_split, training=False)[0]
@@ -182,7 +199,8 @@ class Planner:
         for traced in self._traced:
             check_lookups(self.runtime, *traced, alone=True)
         ring = self._ring(groups)
-        predicted = self.runtime.predict(graph, k=self._k, n_slots=ring["n_slots"])
+        predicted = self.runtime.predict(graphs[0], k=self._k, n_slots=ring["n_slots"])
+        predicted["micro_rows"] = self.micro_rows
         is_resident = self.runtime.has_own_memory and not self.runtime.is_fed
         predicted["data_bytes"] = self._data_bytes() if is_resident else 0
         predicted["best_bytes"] = self.weights.best_bytes() if self.runtime.has_own_memory else 0
@@ -236,6 +254,8 @@ class Planner:
         """
         try:
             yield
+        except DoesNotFit as error:
+            raise self._limit.explain(*self._describe_tries()) from error
         except OutOfMemoryError as error:
             text = str(error)
             if self.predicted_bytes:
@@ -252,8 +272,8 @@ class Planner:
         """
         memory = self.device.memory()
         if memory is not None:
-            return memory["peak_bytes"]
-        return max(_core.alloc_stats()["peak_bytes"], self._peak_with_copy)
+            return int(memory["peak_bytes"])
+        return max(self._limit.peak(), self._peak_with_copy)
 
     def _predict_saving(self) -> None:
         """Adds the copy of what is saved, where it lies in the same memory as all the rest."""
@@ -268,28 +288,153 @@ class Planner:
         self._peak_with_copy = max(self._peak_with_copy, with_copy)
 
     def _fits(self, watch: Watch) -> bool:
-        """Plans everything; False where memory ran out and smaller micro-batches may do."""
+        """Plans everything; False where memory ran out and something may be done about it."""
         try:
             self._plan_all(watch)
+            self._predict_saving()
+            self._limit.check_planned(self.predicted_bytes)
         except OutOfMemoryError as error:
-            if not self._shrink():
+            if not self._relieve(error):
                 raise
-            say(f"hotloop: warning: {error}; trying micro-batches of {self.micro_rows} rows")
+            if not isinstance(error, DoesNotFit):
+                fix = f"micro-batches of {self.micro_rows} rows"
+                say(
+                    f"hotloop: warning: {error}; trying "
+                    f"{'to recompute activations' if self._share else fix}"
+                )
             return False
         return True
 
-    def _shrink(self) -> bool:
+    def _relieve(self, error: OutOfMemoryError) -> bool:
+        """Whether there is more to recompute, or smaller micro-batches to try.
+
+        Frees the plan that did not fit.
+        """
+        if isinstance(error, DoesNotFit):
+            self._limit.note(error)
+            if error.is_beside:
+                self._start_over()
+                self.device.memory_peak_reset()
+                return True
+        elif self.config.on_oom == "shrink" and self._may_recompute():
+            self._start_over()
+            self._share = 1.0 if self._share else 0.5
+            return True
+        return self._shrink(error)
+
+    def _start_over(self) -> None:
+        self.close()
+        self._begin()
+
+    def _may_recompute(self) -> bool:
+        """Whether a plan that did not fit takes less if more is recomputed."""
+        if share_of(self.config) is not None or self._share == 1.0 or not self._traced:
+            return False
+        try:
+            now, all_of_it = (
+                self.runtime.predict(self._traced[0].graph, recompute=share)["arena_bytes"]
+                for share in (self._share, 1.0)
+            )
+        except OutOfMemoryError:
+            return False
+        return int(all_of_it) < int(now)
+
+    def _shrink(self, error: OutOfMemoryError) -> bool:
         """Whether there are smaller micro-batches to try; frees the plan that did not fit."""
         size = max(group.rows for group in self._batches("train", training=True))
         parts = next_split(size, self._parts)
-        loss = self.steps.loss if self._traced else None
-        changes = uses_batch_statistics(self.model) or (loss is not None and loss.is_sum)
-        if self.config.on_oom != "shrink" or parts is None or changes:
+        while parts is not None and not self._limit.may_fit(error, parts / self._parts):
+            if (more := next_split(size, parts)) is None:
+                break  # the least that there is
+            parts = more
+        if self.config.on_oom != "shrink" or parts is None or self._why_whole():
             return False
-        self.close()
-        self._begin()
+        self._start_over()
         self._parts, self.micro_rows = parts, size // parts
+        self._share = 0.0
         return True
+
+    def _why_whole(self) -> str:
+        """Why parts of a batch would not give what the whole gives; "": they would."""
+        if uses_batch_statistics(self.model):
+            return "micro-batches would have other batch statistics"
+        loss = self.steps.loss if self._traced else None
+        if loss is not None and loss.is_sum:
+            return "a loss that is a sum would be another one in micro-batches"
+        return ""
+
+    # ---- within a limit
+
+    def _choose_recompute(self, graphs: list[_core.Graph], groups: list[Group]) -> None:
+        """Decides how much is recomputed: what is asked for, or as little as fits.
+
+        Raises
+        ------
+        DoesNotFit
+            If no share does, before anything is allocated.
+        """
+        share = share_of(self.config)
+        if self._limit.n_bytes is None:
+            self.runtime.recompute = self._share if share is None else share
+            return
+        scored, copy = self._predict_scoring(), 0
+        if not self.runtime.has_own_memory:
+            copy = predict_bytes(self.runtime, graphs[0], with_best=self.config.restore_best)
+        plan: dict[str, Any] = {}
+
+        def bytes_at(share: float) -> int:
+            plan.update(self._limit.watch(lambda: self._predict_share(graphs[0], groups, share)))
+            return copy + self._count_bytes([plan] * len(groups) + scored)
+
+        n_bytes = bytes_at(share or 0.0)
+        if share is None:
+            n_choices = plan["n_recompute_choices"]
+            share, n_bytes = find_share(bytes_at, n_choices, self._limit.n_bytes)
+        self.runtime.recompute = max(share, self._share)
+        most = max(one["arena_bytes"] for one in [plan, *scored])
+        self._limit.check(n_bytes, most + plan["slot_bytes"])
+
+    def _predict_share(
+        self, graph: _core.Graph, groups: list[Group], share: float
+    ) -> dict[str, Any]:
+        n_slots = self._ring(groups)["n_slots"]
+        return self.runtime.predict(graph, k=self._k, n_slots=n_slots, recompute=share)
+
+    def _predict_scoring(self) -> list[dict[str, Any]]:
+        """The plans of validation, predicted by that of its full batches."""
+        name = self.validation_split
+        split = self.data.split(name)
+        if split is None:
+            return []
+        groups = self._groups(name, training=False)
+        rows, _, number = groups[0]
+        graph = self.steps.eval_graph(split.parts[number], rows, self.val_sums, split)
+        return [self._limit.watch(lambda: self.runtime.predict(graph))] * len(groups)
+
+    def _count_bytes(self, plans: list[dict[str, Any]]) -> int:
+        """The peak of memory with such plans, which share all but constants."""
+        needed = self._limit.beside + self.weights.best_bytes()
+        needed += max(plan["store_bytes"] for plan in plans)
+        needed += sum(max(plan[part] for plan in plans) for part in ("arena_bytes", "slot_bytes"))
+        needed += sum(plan["const_bytes"] for plan in plans)
+        if self.runtime.has_own_memory:
+            return int(needed + (0 if self.runtime.is_fed else self._data_bytes()))
+        held: int = _core.alloc_stats()["current_bytes"]
+        of_plans: int = sum(plan.get("host_bytes", 0) for plan in plans)
+        return int(needed + held + AROUND + of_plans)
+
+    def _describe_tries(self) -> tuple[list[str], list[str]]:
+        """With what a step was tried last, and what may be done in place of a larger limit."""
+        share = share_of(self.config)
+        done = ["all recomputed that can be"] if share in (None, 1.0) else []
+        if self.micro_rows:
+            done.append(f"micro-batches of {counted(self.micro_rows, 'row')}")
+        fixes = [] if share in (None, 1.0) else ["write recompute='auto'"]
+        if self.config.on_oom != "shrink":
+            fixes.append("write on_oom='shrink'")
+        elif why := self._why_whole():
+            fixes.append(f"use a smaller batch_size than {self.data.batch_size} ({why})")
+        return done, fixes
 
     def _has_room(self, graph: _core.Graph, groups: list[Group]) -> bool:
         """Whether the data goes into a GPU's memory: there is room beside the plan."""
@@ -300,10 +445,9 @@ class Planner:
         # The largest plan of the run makes nearly all that the run will hold.
         self.runtime.is_fed = False
         plan = self.runtime.predict(graph, k=self._k, n_slots=self._ring(groups)["n_slots"])
-        needed = self._data_bytes() + self.weights.best_bytes()
-        needed += sum(plan[f"{part}_bytes"] for part in ("arena", "slot", "const", "store"))
+        needed = self._count_bytes([plan])
         room: int = memory["free_bytes"] - memory["total_bytes"] // _ROOM_SHARE
-        return int(needed) <= room
+        return needed <= self._limit.within(room)
 
     def _data_bytes(self) -> int:
         """Bytes of the arrays that training and validation gather from."""
@@ -425,6 +569,7 @@ class Planner:
         runtime, counts = self.runtime, self.counts
         watch.begin("planning")
         graphs = self._trace_training(groups)
+        self._choose_recompute(graphs, groups)
         watch.begin("planning")
         self._plan_training(groups, graphs)
         watch.begin("planning")
@@ -445,6 +590,7 @@ class Planner:
         self.weights.reserve_best()
         self.anomalies.reserve()
         self.predicted_bytes = self.peak_bytes()  # running allocates nothing
+        self.recomputed = describe(self.train_plans[0][0].info())
         self._resolve()
         watch.begin("planning")
 
@@ -523,6 +669,8 @@ class Planner:
 
     def _resolve(self) -> None:
         """Replaces "auto" by what was chosen, so that the configuration reproduces the run."""
+        if share_of(self.config) is None:
+            self.config = self.config.replace(recompute=self.runtime.recompute)
         if self.runtime.has_own_memory:
             graphs, cache = self.config.cuda_graph is not False, not self.runtime.is_fed
             self.config = self.config.replace(

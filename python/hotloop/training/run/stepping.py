@@ -34,6 +34,7 @@ from hotloop.training.plans.fitted import (
     set_metadata,
     warn_of_untrained_norms,
 )
+from hotloop.training.plans.limit import Open
 from hotloop.training.plans.lookups import check_lookups
 from hotloop.training.plans.precision import choose, start_scale, wants_scale
 from hotloop.training.plans.runtime import Runtime, Sums, resolve_by_batch, run_whole
@@ -165,6 +166,7 @@ class Stepper:
         check_gpu_options(config, device)
         self._runtime = Runtime(model, device, seed=config.seed, config=config, trains=True)
         self._weights = Weights(self._runtime, config)
+        self._open = Open(self._runtime, config)
         self._steps = Steps(self._runtime, data, config)
         self._parts: tuple[Split, ...] = data.split("train").parts
         self._plans: dict[tuple[int, int], _Staged] = {}
@@ -173,6 +175,8 @@ class Stepper:
         self._total = max(counts.total, 1)
         self._choose_precision(groups[0].rows)
         self._plan(groups[0].rows, 0)
+        if config.recompute == "auto":
+            self.config = self.config.replace(recompute=self._runtime.recompute)
         self._steps.warn_of_training()
         self._runtime.upload()
         self._runtime.write_tables(rates(config, counts), self._total)
@@ -248,6 +252,8 @@ class Stepper:
         """The plan of a step on the rows of a split."""
         feed = _core.Feed(batch.n, batch.n, n_slots=self._runtime.ring(0, batch.n)["n_slots"])
         graph = self._steps.train_graph(batch, batch.n, self._total)
+        if not by_node:
+            self._open.fit(graph, n_slots=feed.n_slots)
         return self._runtime.plan(graph, batch, feed, by_node=by_node), feed
 
     def _follow_model(self, what: str) -> None:
@@ -435,7 +441,7 @@ class Stepper:
             self._follow_model("evaluate")
             if not self._runtime.session.control()["attempted"]:  # later they are the session's
                 warn_of_untrained_norms("evaluate", self.model)
-            plans = self._steps.eval_plans(split, groups, sums)
+            plans = self._steps.eval_plans(split, groups, sums, fit=self._open.fit)
             for traced in graphs_of_parts(plan.traced for plan in plans):
                 check_lookups(self._runtime, *traced)
             sums.clear(self._runtime.session)
