@@ -69,7 +69,7 @@ def checkpoint(
     ...         return self.head(x)
     >>> X, y = hl.load_digits()
     >>> hl.train(Net(), (X, y), max_epochs=1, enable_progress_bar=False).steps
-    57
+    23
     """
     if context_fn is not None:
         raise ConfigError(

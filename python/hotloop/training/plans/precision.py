@@ -120,7 +120,7 @@ class _Probe(NamedTuple):
         scratch = Runtime(
             self.runtime.model, self.runtime.device, seed=config.seed, config=config, trains=True
         )
-        scratch.numbers = self.runtime.numbers
+        scratch.numbers, scratch.compute_dtype = self.runtime.numbers, dtype
         try:
             self._stay_within(config, scratch)
             return self._measure_in(scratch, dtype)
