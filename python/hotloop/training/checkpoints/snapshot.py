@@ -184,7 +184,7 @@ def predict_bytes(runtime: Runtime, graph: Graph, *, with_best: bool) -> int:
         for leaf in graph.leaves()
         if leaf["kind"] == "state" and (leaf["store"] or "").startswith(("ema", "optimizer."))
     }
-    return own * (1 + with_best) + sum(moments.values())
+    return int(own * (1 + with_best) + sum(moments.values()))
 
 
 def capture(
