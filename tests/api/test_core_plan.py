@@ -371,12 +371,18 @@ def test_info_and_text(session: _core.Session) -> None:
         "n_kernels",
         "n_path_kernels",
         "n_to_autotune",
+        "n_saved",
+        "n_recomputed",
+        "n_recompute_choices",
+        "recomputed_flops",
+        "step_flops",
         "large_flops",
         "path_flops",
         "flops",
     }
     assert info["n_instructions"] >= info["n_kernels"] >= info["n_path_kernels"] > 0
     assert info["path_flops"] <= info["flops"]
+    assert info["n_recomputed"] == info["recomputed_flops"] == 0
     assert "batch_gather" in str(plan)
 
 
@@ -396,6 +402,9 @@ def test_a_prediction_is_what_a_plan_is(n_slots: int) -> None:
             wrong()
     with pytest.raises(errors.ConfigError, match="n_slots"):
         _core.predict(device, make_graph(), n_slots=0)
+    for share in (-0.1, 1.01, float("nan")):
+        with pytest.raises(errors.ConfigError, match="recompute: must be a share, 0 to 1"):
+            _core.predict(device, make_graph(), recompute=share)
 
 
 def test_options_give_the_same_numbers() -> None:
