@@ -144,7 +144,7 @@ cuda-check: build
 		HOTLOOP_CUDNN_PATH=$(FAKES)/libcudnn_fake.so \
 		HOTLOOP_NVRTC_PATH=$(FAKES)/libnvrtc_fake.so HOTLOOP_CACHE_PATH=$(FAKES)/cache \
 		$(PYTEST) $(ARGS) tests/train/test_gpu.py tests/train/test_gpu_products.py \
-		tests/train/test_gpu_not_finite.py \
+		tests/train/test_gpu_not_finite.py tests/train/test_gpu_recompute.py \
 		tests/train/test_gpu_convolutions.py tests/train/test_gpu_recurrent.py \
 		tests/train/test_attention_precision.py tests/train/test_gpu_copies.py::test_same_bits_as_casts \
 		tests/train/test_gpu_launches.py tests/ops/test_values.py tests/ops/test_conv_16.py \

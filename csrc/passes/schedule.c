@@ -398,13 +398,11 @@ static int rank_node(const sched_state *s, hl_node_id id)
     return follows ? 1 : 2;
 }
 
-/* Does a weight gradient that goes last run before what a fence divides from it? There it would
+/* A weight gradient that goes last, but before what a fence divides from it: beyond that it would
  * keep its operands, which is what the fence is for. */
-static bool is_divided(const sched_state *s, hl_node_id first, hl_node_id other)
+static bool is_late_gradient(const sched_state *s, hl_node_id id)
 {
-    const hl_node *nodes = s->graph->nodes;
-    return s->goes_last[first] && !(hl_op_get(nodes[first].op)->flags & HL_OP_UPDATES) &&
-           nodes[other].fence > nodes[first].fence;
+    return s->goes_last[id] && !(hl_op_get(s->graph->nodes[id].op)->flags & HL_OP_UPDATES);
 }
 
 /* The next node to run: one for the side stream; one that joins the open region if there is one
@@ -412,20 +410,25 @@ static bool is_divided(const sched_state *s, hl_node_id first, hl_node_id other)
  * it. */
 static hl_node_id pick_node(sched_state *s, hl_segment segment, int32_t region, int32_t *out_chain)
 {
-    hl_node_id first = HL_NONE;
+    const hl_node *nodes = s->graph->nodes;
+    hl_node_id first = HL_NONE, gradient = HL_NONE;
     hl_node_id end = (hl_node_id)s->graph->n_nodes, i = s->open_behind[end];
     if (s->n_placed_side < s->n_ready_side && segment == HL_SEGMENT_MICRO) {
         *out_chain = JOIN_NO;
         return s->ready_side[s->n_placed_side++];
     }
     for (int seen = 1; i != end; i = s->open_behind[i], seen++) {
-        if (s->graph->nodes[i].segment > segment) break;
+        if (nodes[i].segment > segment) break;
         if (seen > LOOKAHEAD && first != HL_NONE) break;
         if (s->n_waits[i]) continue;
-        if (first != HL_NONE && is_divided(s, first, i)) break;
+        if (gradient != HL_NONE && s->goes_last[first] && nodes[i].fence > nodes[gradient].fence) {
+            first = gradient;
+            break;
+        }
+        if (gradient == HL_NONE && is_late_gradient(s, i)) gradient = i;
         if (first == HL_NONE || rank_node(s, i) < rank_node(s, first)) first = i;
         if (region == HL_NONE && !s->goes_last[first]) break;
-        if (region == HL_NONE || s->graph->nodes[i].fence != s->fence) continue;
+        if (region == HL_NONE || nodes[i].fence != s->fence) continue;
         int32_t chain = find_chain(s, i, region);
         if (chain >= 0 && !rows_fit(s, chain, &s->out->tasks[s->out->task_of_node[i]].req))
             chain = JOIN_NO;

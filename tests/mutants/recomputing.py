@@ -72,7 +72,7 @@ MUTANTS = [
     Mutant(
         "weight-gradients-wait-behind-a-fence",
         "csrc/passes/schedule.c",
-        "if (first != HL_NONE && is_divided(s, first, i)) break;",
+        "if (gradient == HL_NONE && is_late_gradient(s, i)) gradient = i;",
         "",
         python(f"{_TESTS}::test_a_gpus_weight_gradients_wait_for_a_fence_at_most"),
     ),

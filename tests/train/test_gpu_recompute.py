@@ -64,7 +64,7 @@ def test_a_limit_is_of_the_gpus_memory(gpu: _core.Device) -> None:
     _, result = in_one_batch(memory_limit=least.peak_bytes * 9 // 10)
     assert result.peak_bytes <= least.peak_bytes * 9 // 10
     with pytest.raises(hl.OutOfMemoryError, match="memory_limit: out of memory: must be at least"):
-        in_one_batch(memory_limit="1 MB")
+        in_one_batch(memory_limit="100 kB")
 
 
 @emulated
