@@ -11,7 +11,7 @@ MUTANTS = [
     Mutant(
         "chunks-run-side-by-side",
         "csrc/passes/schedule.c",
-        "if (region == HL_NONE || s->graph->nodes[i].fence != s->fence) continue;",
+        "if (region == HL_NONE || nodes[i].fence != s->fence) continue;",
         "if (region == HL_NONE) continue;",
         python("tests/null/test_planning.py::test_a_fence_keeps_regions_apart"),
     ),

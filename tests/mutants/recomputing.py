@@ -4,6 +4,8 @@ from mutants.mutant import Mutant, c, python
 
 _PASS, _PLANS = "csrc/passes/recompute.c", "python/hotloop/training/plans/"
 _TESTS = "tests/train/test_recompute.py"
+_CHECK = "            self._limit.check_planned(self.predicted_bytes)\n"
+_RESOLVE = "            self._resolve()\n"
 
 MUTANTS = [
     Mutant(
@@ -89,6 +91,34 @@ MUTANTS = [
         'return made | {"host_bytes": _core.alloc_stats()["peak_bytes"] - before}',
         'return made | {"host_bytes": 0 * before}',
         python(f"{_TESTS}::test_a_limit_is_kept_with_the_same_bits"),
+    ),
+    Mutant(
+        "share-is-settled-before-the-plan-fits",
+        "python/hotloop/training/run/planner.py",
+        _CHECK + _RESOLVE,
+        _RESOLVE + _CHECK,
+        python(f"{_TESTS}::test_what_was_not_predicted_is_met_by_recomputing_more"),
+    ),
+    Mutant(
+        "looking-for-a-nan-knows-no-limit",
+        _PLANS + "limit.py",
+        "    if needed > room:\n",
+        "    if needed > 99 * room:\n",
+        python(f"{_TESTS}::test_where_a_nan_began_is_looked_for_within_the_limit"),
+    ),
+    Mutant(
+        "plans-that-look-recompute-nothing",
+        _PLANS + "runtime.py",
+        'options["recompute"] = 1.0',
+        "pass",
+        python(f"{_TESTS}::test_each_step_is_looked_into_within_the_limit"),
+    ),
+    Mutant(
+        "checkpoints-by-hand-are-another-model",
+        "python/hotloop/training/run/records.py",
+        '_CHECKPOINT.sub("", str(trace.graph))',
+        "str(trace.graph)",
+        python(f"{_TESTS}::test_a_run_goes_on_with_checkpoints_by_hand"),
     ),
     Mutant(
         "precision-is-measured-beyond-the-limit",

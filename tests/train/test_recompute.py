@@ -88,13 +88,15 @@ def images() -> tuple[nn.Module, Any]:
     return nn.Sequential(body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 3)), IMAGES
 
 
-def train(made: tuple[nn.Module, Any], **fields: Any) -> tuple[dict[str, Any], Any]:
+def train(
+    made: tuple[nn.Module, Any], *, resume: Any = None, **fields: Any
+) -> tuple[dict[str, Any], Any]:
     """Weights, buffers and history; the result."""
     model, x = made
     y = np.arange(len(x)) % 3
     config = {"optimizer": "adamw", "max_epochs": 2, "accelerator": "cpu", "precision": "32-true"}
     data = hl.DataModule.from_arrays(x, y, batch_size=16, val=None)
-    result = hl.train(model, data, quiet(**(config | fields)))
+    result = hl.train(model, data, quiet(**(config | fields)), resume=resume)
     state = dict(model.state_dict()) | {"loss": np.asarray(result.history["loss"])}
     return state, result
 
@@ -177,6 +179,21 @@ def test_a_run_goes_on_with_another_share(first: Any, then: Any) -> None:
     result = hl.train(model, data, config, resume=half)
     got = dict(model.state_dict()) | {"loss": np.asarray(result.history["loss"])}
     assert same_bits(got, want)
+
+
+def test_a_run_goes_on_with_checkpoints_by_hand() -> None:
+    """Which are no other model."""
+
+    def made(*, by_hand: bool) -> tuple[nn.Module, Any]:
+        layers = [block() for _ in range(4)]
+        return Net(*layers, call=nn.checkpoint if by_hand else None), ROWS
+
+    want, _ = train(made(by_hand=False), max_epochs=4)
+    for first in (False, True):
+        _, half = train(made(by_hand=first))
+        model, x = made(by_hand=not first)
+        got, _ = train((model, x), max_epochs=4, resume=half)
+        assert same_bits(got, want)
 
 
 # ---------------------------------------------------------------------------- by hand, by name
@@ -381,6 +398,21 @@ def test_the_configuration_of_a_limited_run_repeats_it() -> None:
     )
 
 
+def test_what_was_not_predicted_is_met_by_recomputing_more(monkeypatch: Any) -> None:
+    """A plan that takes more than its prediction is made again, and "auto" is open until then."""
+    from hotloop.training.run.planner import Planner
+
+    _, free = in_batches(deep())
+    count, unseen = Planner._count_bytes, free.peak_bytes // 5
+    monkeypatch.setattr(Planner, "_count_bytes", lambda self, plans: count(self, plans) - unseen)
+    limit = int(free.peak_bytes * 0.85)
+    want, result = in_batches(deep(), memory_limit=limit)
+    assert result.peak_bytes <= limit
+    assert 0 < float(result.config.recompute) < 1
+    monkeypatch.undo()
+    assert same_bits(in_batches(deep())[0], want)  # in whole batches
+
+
 def test_parts_of_batches_where_recomputing_does_not_do(capsys: Any) -> None:
     """The smallest limit that an error names is kept; its steps are those of whole batches."""
     want, free = in_batches(deep())
@@ -497,6 +529,62 @@ def test_a_precision_that_is_measured_stays_within_the_limit(capsys: Any) -> Non
     _, result = in_batches(deep(), memory_limit=limit, **fields)
     assert result.peak_bytes <= limit
     assert "want of memory" not in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------------------- what is not finite
+
+
+class Spoilt(nn.Module):
+    """From the second step on a logarithm is NaN."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = deep()[0]
+
+    def forward(self, x: Any) -> Any:
+        return self.net(x) + hl.log(hl.scalar("shift", lambda step: 1.0 if step < 1 else -1.0))
+
+
+@pytest.mark.parametrize("make", [deep, wide_transformer])
+def test_each_step_is_looked_into_within_the_limit(make: Any) -> None:
+    """Of the plans that look everything is recomputed, and of the step as little as is left."""
+    want, free = in_batches(make())
+    _, looking = in_batches(make(), detect_anomaly=True)
+    assert looking.peak_bytes > free.peak_bytes
+    for part in (1.0, 0.9, 0.75):
+        limit = int(free.peak_bytes * part)
+        got, result = in_batches(make(), detect_anomaly=True, memory_limit=limit)
+        assert result.peak_bytes <= limit
+        assert same_bits(got, want) == (part > 0.8)  # else in parts of batches
+
+
+@pytest.mark.filterwarnings("ignore::hotloop.NotFiniteWarning")
+def test_where_a_nan_began_is_looked_for_within_the_limit() -> None:
+    x = deep()[1]
+    _, free = in_batches((Spoilt(), x), max_steps=1)
+    _, result = in_batches((Spoilt(), x), on_nan="skip", memory_limit=free.peak_bytes * 2)
+    assert "log (forward) made 1 NaN" in str(result.not_finite)
+    limit = int(free.peak_bytes * 0.75)
+    _, result = in_batches((Spoilt(), x), on_nan="skip", memory_limit=limit)
+    assert result.peak_bytes <= limit
+    assert re.search(
+        r"looking for where it began failed: memory_limit: out of memory: it takes [\d.]+ MB, and "
+        r"[\d.]+ [kM]B are left",
+        str(result.not_finite),
+    )
+
+
+def test_a_stepper_looks_within_the_limit() -> None:
+    model, x = deep()
+    data = hl.DataModule.from_arrays(x, np.arange(len(x)) % 3, batch_size=2048)
+    fields = {"accelerator": "cpu", "precision": "32-true", "detect_anomaly": True}
+    peak = hl.plan(model, data, accelerator="cpu", precision="32-true").peak_bytes
+    batch = next(iter(data.train_batches()))
+    assert hl.stepper(model, quiet(**fields, memory_limit=peak * 2), data).step(batch)["applied"]
+    model, _ = deep()
+    step = hl.stepper(model, quiet(**fields, memory_limit=int(peak * 1.1)), data)
+    with pytest.raises(hl.OutOfMemoryError, match="memory_limit: out of memory: it takes"):
+        step.step(batch)
 
 
 # ---------------------------------------------------------------------------- elsewhere

@@ -6,7 +6,7 @@ some, and how much is seen by letting a prediction do the same work.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from hotloop.training.config import TrainingConfig
     from hotloop.training.plans.runtime import Runtime
 
-__all__ = ["AROUND", "DoesNotFit", "Limit", "Open"]
+__all__ = ["AROUND", "NODE_BYTES", "DoesNotFit", "Limit", "Open", "check_by_node"]
 
 # Bytes of the host that a run has beside its plans: feeds, a runner. 70 kB were seen.
 AROUND = 100_000
+# On the host, of a plan beside its arena: 5 to 12 kB a node were measured.
+NODE_BYTES = 16_000
 
 
 class DoesNotFit(OutOfMemoryError):
@@ -130,6 +132,48 @@ class Limit:
             f"memory_limit: out of memory: must be at least {least} for this model and its batches"
             f"{having}, got {self.n_bytes}; {', '.join([*fixes, 'write a larger memory_limit'])} "
             "or make the model smaller"
+        )
+
+
+def check_by_node(
+    runtime: Runtime, graphs: Sequence[_core.Graph], *, k: int = 1, n_slots: int = 1
+) -> None:
+    """Sees that there is room for plans that run these graphs node by node, and for one check.
+
+    Parameters
+    ----------
+    runtime : Runtime
+        With its plans, which share all but constants with them.
+    graphs : sequence of Graph
+    k, n_slots : int
+        Of the plans.
+
+    Raises
+    ------
+    OutOfMemoryError
+        If they take more than ``memory_limit`` leaves, before anything is allocated.
+    """
+    if runtime.memory_limit is None:
+        return
+    memory = runtime.device.memory()
+    if memory is not None:
+        room, needed = runtime.memory_limit - int(memory["current_bytes"]), 0
+    else:
+        room = runtime.memory_limit - _core.alloc_stats()["current_bytes"]
+        needed = NODE_BYTES * sum(len(graph.nodes()) for graph in graphs)
+    if needed <= room:  # else there is none for predictions
+        there = runtime.plan_infos()
+        plans = [runtime.predict(graph, k=k, n_slots=n_slots, by_node=True) for graph in graphs]
+        needed += sum(plan["const_bytes"] for plan in plans)
+        for part in ("arena_bytes", "slot_bytes"):
+            most = max((plan[part] for plan in there), default=0)
+            needed += max(0, *(plan[part] - most for plan in plans))
+        if memory is None:  # a copy of all stores
+            needed += max(plan["store_bytes"] for plan in plans)
+    if needed > room:
+        raise OutOfMemoryError(
+            f"memory_limit: out of memory: it takes {format_bytes(needed)}, and "
+            f"{format_bytes(max(room, 0))} are left"
         )
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from hotloop import _core
 from hotloop.data.batching import Group
 from hotloop.errors import DataError, OutOfMemoryError
+from hotloop.training.plans.limit import NODE_BYTES
 from hotloop.training.plans.recomputing import share_of
 from hotloop.training.plans.runtime import Runtime, run_whole
 
@@ -50,8 +51,6 @@ _TRIES = 20
 _ROUNDS = 10
 _TIMING_SECONDS = 0.2
 _SLOWER = 1.1
-# On the host, of a plan beside its arena: 5 to 12 kB a node were measured.
-_NODE_BYTES = 16_000
 
 
 class Choice(NamedTuple):
@@ -136,7 +135,7 @@ class _Probe(NamedTuple):
         plan = scratch.predict(self.graph)
         needed = sum(plan[f"{part}_bytes"] for part in ("arena", "slot", "const", "store"))
         if not self.runtime.has_own_memory:
-            needed += _core.alloc_stats()["current_bytes"] + plan["n_nodes"] * _NODE_BYTES
+            needed += _core.alloc_stats()["current_bytes"] + plan["n_nodes"] * NODE_BYTES
         if needed > config.memory_limit:
             raise OutOfMemoryError("precision: out of memory: a step takes more than memory_limit")
 

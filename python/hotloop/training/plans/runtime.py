@@ -187,6 +187,8 @@ class Runtime:
         The type of products in plans made from now on: "float32", "tf32", "bfloat16" or "float16".
     recompute : float
         The share of activations that plans made from now on compute again (``recomputing``).
+    memory_limit : int or None
+        Of the configuration.
     is_fed : bool
         Whether these plans are fed, where the device has memory of its own.
     has_own_memory : bool
@@ -234,6 +236,7 @@ class Runtime:
         self._captures = config is None or config.cuda_graph is not False
         self._recomputed = _named_modules(model, config) if trains else {}
         self.recompute = (share_of(config) or 0.0) if trains and config else 0.0
+        self.memory_limit = config.memory_limit if config else None
         self._plans: list[_core.Plan] = []
         self._runners: list[_core.Runner] = []
         self._residents: dict[int, tuple[npt.NDArray[Any], _core.Resident]] = {}
@@ -514,10 +517,7 @@ class Runtime:
         """
         pause()
         slots = n_slots if feed is None else feed.n_slots
-        options = self._plan_options(compute_dtype or self.compute_dtype)
-        if by_node:
-            apart = ("fuse", "chain", "capture", "overlap", "benchmark")
-            options.update(dict.fromkeys(apart, False))
+        options = self._plan_options(compute_dtype or self.compute_dtype, by_node=by_node)
         try:
             made = _core.Plan(self.session, graph, n_slots=slots, k=k, **options)
         except OutOfMemoryError as error:
@@ -543,8 +543,8 @@ class Runtime:
             pass
         show_warnings()
 
-    def _plan_options(self, compute_dtype: str) -> dict[str, Any]:
-        return {
+    def _plan_options(self, compute_dtype: str, *, by_node: bool = False) -> dict[str, Any]:
+        options = {
             "compute_dtype": compute_dtype,
             "capture": self._captures,
             "fed": self.is_fed,
@@ -552,6 +552,12 @@ class Runtime:
             "benchmark": self._benchmarks,
             "recompute": self.recompute,
         }
+        if by_node:
+            apart = ("fuse", "chain", "capture", "overlap", "benchmark")
+            options.update(dict.fromkeys(apart, False))
+            if self.memory_limit is not None:
+                options["recompute"] = 1.0
+        return options
 
     def predict(
         self,
@@ -560,15 +566,20 @@ class Runtime:
         k: int = 1,
         n_slots: int = 1,
         recompute: float | None = None,
+        by_node: bool = False,
     ) -> dict[str, Any]:
         """``info()`` and "text" of what ``plan`` would make, with no memory of the device.
 
         ``recompute``: another share than the runtime's.
         """
-        options = self._plan_options(self.compute_dtype)
+        options = self._plan_options(self.compute_dtype, by_node=by_node)
         if recompute is not None:
             options["recompute"] = recompute
         return _core.predict(self.device, graph, n_slots=n_slots, k=k, **options)
+
+    def plan_infos(self) -> list[dict[str, Any]]:
+        """``info()`` of each plan of this session that is there."""
+        return [plan.info() for plan in self._plans]
 
     def runner(self, order: Sequence[tuple[_core.Plan, int]], k: int) -> _core.Runner:
         """A run over so many batches of each of these plans; a step is k of them."""

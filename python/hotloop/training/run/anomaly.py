@@ -16,6 +16,7 @@ import numpy as np
 
 from hotloop import _core
 from hotloop.errors import DeviceLostError, HotloopError
+from hotloop.training.plans.limit import check_by_node
 
 if TYPE_CHECKING:
     from hotloop.data.batching import Group
@@ -205,14 +206,17 @@ class Anomalies:
         """
         self._made_of = data, groups, graphs, training
 
+    @property
+    def _n_slots(self) -> int:
+        """One batch at a time is wanted, and none ahead of it."""
+        return 2 if self._runtime.has_own_memory else 1
+
     def _plan_by_node(self) -> list[tuple[_core.Plan, int]]:
         """The runner's plans once more, each with its number of batches."""
         data, groups, graphs, training = self._made_of
         split = data.split("train")
         assert split is not None  # it is trained on
-        # One batch at a time is wanted, and none ahead of it.
-        n_slots = 2 if self._runtime.has_own_memory else 1
-        feeds = data.feeds("train", groups, training=training, n_slots=n_slots, n_threads=0)
+        feeds = data.feeds("train", groups, training=training, n_slots=self._n_slots, n_threads=0)
         return [
             (self._runtime.plan(graph, split.parts[i], feed, k=self.k, by_node=True), count)
             for (_, count, i), graph, feed in zip(groups, graphs, feeds, strict=True)
@@ -319,6 +323,7 @@ class Anomalies:
 
     def _check_by_node(self, step: int, batch: int) -> Found:
         """In plans that are given back."""
+        check_by_node(self._runtime, self._made_of[2], k=self.k, n_slots=self._n_slots)
         plans = self._plan_by_node()
         runner = _core.Runner(plans, self.k)
         try:

@@ -293,6 +293,7 @@ class Planner:
             self._plan_all(watch)
             self._predict_saving()
             self._limit.check_planned(self.predicted_bytes)
+            self._resolve()
         except OutOfMemoryError as error:
             if not self._relieve(error):
                 raise
@@ -377,21 +378,23 @@ class Planner:
         if self._limit.n_bytes is None:
             self.runtime.recompute = self._share if share is None else share
             return
-        scored, copy = self._predict_scoring(), 0
+        looking = self._predict_looking(graphs[0], groups)
+        others, copy = [*self._predict_scoring(), *looking], 0
         if not self.runtime.has_own_memory:
             copy = predict_bytes(self.runtime, graphs[0], with_best=self.config.restore_best)
+            copy = max([copy, *(plan["store_bytes"] for plan in looking)])
         plan: dict[str, Any] = {}
 
         def bytes_at(share: float) -> int:
             plan.update(self._limit.watch(lambda: self._predict_share(graphs[0], groups, share)))
-            return copy + self._count_bytes([plan] * len(groups) + scored)
+            return copy + self._count_bytes([plan] * len(groups) + others)
 
         n_bytes = bytes_at(share or 0.0)
         if share is None:
             n_choices = plan["n_recompute_choices"]
             share, n_bytes = find_share(bytes_at, n_choices, self._limit.n_bytes)
         self.runtime.recompute = max(share, self._share)
-        most = max(one["arena_bytes"] for one in [plan, *scored])
+        most = max(one["arena_bytes"] for one in [plan, *others])
         self._limit.check(n_bytes, most + plan["slot_bytes"])
 
     def _predict_share(
@@ -399,6 +402,13 @@ class Planner:
     ) -> dict[str, Any]:
         n_slots = self._ring(groups)["n_slots"]
         return self.runtime.predict(graph, k=self._k, n_slots=n_slots, recompute=share)
+
+    def _predict_looking(self, graph: _core.Graph, groups: list[Group]) -> list[dict[str, Any]]:
+        """The plans of ``detect_anomaly``, predicted by that of full batches."""
+        if not self.config.detect_anomaly:
+            return []
+        one = self._limit.watch(lambda: self.runtime.predict(graph, k=self._k, by_node=True))
+        return [one] * len(groups)
 
     def _predict_scoring(self) -> list[dict[str, Any]]:
         """The plans of validation, predicted by that of its full batches."""
@@ -591,7 +601,6 @@ class Planner:
         self.anomalies.reserve()
         self.predicted_bytes = self.peak_bytes()  # running allocates nothing
         self.recomputed = describe(self.train_plans[0][0].info())
-        self._resolve()
         watch.begin("planning")
 
     def _trace_training(self, groups: list[Group]) -> list[_core.Graph]:

@@ -34,7 +34,7 @@ from hotloop.training.plans.fitted import (
     set_metadata,
     warn_of_untrained_norms,
 )
-from hotloop.training.plans.limit import Open
+from hotloop.training.plans.limit import Open, check_by_node
 from hotloop.training.plans.lookups import check_lookups
 from hotloop.training.plans.precision import choose, start_scale, wants_scale
 from hotloop.training.plans.runtime import Runtime, Sums, resolve_by_batch, run_whole
@@ -252,7 +252,9 @@ class Stepper:
         """The plan of a step on the rows of a split."""
         feed = _core.Feed(batch.n, batch.n, n_slots=self._runtime.ring(0, batch.n)["n_slots"])
         graph = self._steps.train_graph(batch, batch.n, self._total)
-        if not by_node:
+        if by_node:
+            check_by_node(self._runtime, [graph], n_slots=feed.n_slots)
+        else:
             self._open.fit(graph, n_slots=feed.n_slots)
         return self._runtime.plan(graph, batch, feed, by_node=by_node), feed
 
