@@ -5,6 +5,7 @@ By share, by name, by hand (``nn.checkpoint``), and as much as a limit asks for.
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import hotloop as hl
@@ -181,7 +182,7 @@ def test_a_run_goes_on_with_another_share(first: Any, then: Any) -> None:
     assert same_bits(got, want)
 
 
-def test_a_run_goes_on_with_checkpoints_by_hand() -> None:
+def test_a_run_goes_on_with_checkpoints_by_hand(tmp_path: Path) -> None:
     """Which are no other model."""
 
     def made(*, by_hand: bool) -> tuple[nn.Module, Any]:
@@ -190,9 +191,9 @@ def test_a_run_goes_on_with_checkpoints_by_hand() -> None:
 
     want, _ = train(made(by_hand=False), max_epochs=4)
     for first in (False, True):
-        _, half = train(made(by_hand=first))
-        model, x = made(by_hand=not first)
-        got, _ = train((model, x), max_epochs=4, resume=half)
+        saved = {"output_dir": tmp_path / f"{first}", "enable_checkpointing": True}
+        _, half = train(made(by_hand=first), **saved)
+        got, _ = train(made(by_hand=not first), max_epochs=4, resume=half.last_path)
         assert same_bits(got, want)
 
 
