@@ -42,8 +42,8 @@ def wide() -> tuple[nn.Module, Any]:
     return nn.Sequential(*layers, nn.Linear(64, 3)), x
 
 
-def in_one_batch(**fields: Any) -> tuple[dict[str, Any], Any]:
-    model, x = wide()
+def in_one_batch(*, of: Any = wide, **fields: Any) -> tuple[dict[str, Any], Any]:
+    model, x = of()
     data = hl.DataModule.from_arrays(x, np.arange(len(x)) % 3, batch_size=2048, val=None)
     config = {"max_epochs": 1, "accelerator": "gpu", "deterministic": True, "optimizer": "sgd"}
     config |= {"precision": "32-true"}
@@ -65,6 +65,38 @@ def test_a_limit_is_of_the_gpus_memory(gpu: _core.Device) -> None:
     assert result.peak_bytes <= least.peak_bytes * 9 // 10
     with pytest.raises(hl.OutOfMemoryError, match="memory_limit: out of memory: must be at least"):
         in_one_batch(memory_limit="100 kB")
+
+
+class Spoilt(nn.Module):
+    """In the second step a logarithm is NaN."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = wide()[0]
+
+    def forward(self, x: Any) -> Any:
+        return self.net(x) + hl.log(hl.scalar("shift", lambda step: 1.0 if step < 1 else -1.0))
+
+
+@pytest.mark.filterwarnings("ignore::hotloop.NotFiniteWarning")
+def test_what_looks_for_a_nan_stays_within_the_limit(gpu: _core.Device) -> None:
+    """With each step, before it; and where there is no room for it, it is said."""
+    want, free = in_one_batch()
+    got, result = in_one_batch(detect_anomaly=True, memory_limit=free.peak_bytes)
+    assert result.peak_bytes <= free.peak_bytes
+    assert same_bits(got, want)
+
+    def spoilt() -> tuple[nn.Module, Any]:
+        return Spoilt(), wide()[1]
+
+    _, result = in_one_batch(of=spoilt, max_epochs=2, memory_limit=free.peak_bytes * 2)
+    assert "log (forward) made 1 NaN" in str(result.not_finite)
+    _, least = in_one_batch(recompute=True)
+    _, result = in_one_batch(
+        of=spoilt, recompute=True, max_epochs=2, memory_limit=least.peak_bytes + 20_000
+    )
+    assert result.peak_bytes <= least.peak_bytes + 20_000
+    assert "looking for where it began failed: memory_limit: " in str(result.not_finite)
 
 
 @emulated
