@@ -777,3 +777,19 @@ def test_spare_outputs_are_no_classes() -> None:
     model = nn.Sequential(nn.Linear(4, 5))
     hl.train(model, (x, y), max_epochs=200, lr=0.1, enable_progress_bar=False)
     assert list(hl.predict(model, x, labels=True)) == list(y)
+
+
+def test_a_split_of_a_datamodule_is_predicted_by_its_name() -> None:
+    X, y = classes()
+    data = hl.DataModule.from_arrays(X, y, val=20, test=30)
+    result = hl.train(mlp(), data, quiet(max_epochs=1))
+    for name, n in (("train", 40), ("val", 20), ("test", 30)):
+        found = hl.predict(result, data, split=name)
+        assert np.array_equal(found, hl.predict(result, X[data.rows(name)]))
+        assert len(found) == n
+    with pytest.raises(hl.ConfigError, match="must be one of train, val, test"):
+        hl.predict(result, data, split="validation")
+    with pytest.raises(hl.ConfigError, match="has no test split"):
+        hl.predict(result, hl.DataModule.from_arrays(X, y, val=20), split="test")
+    with pytest.raises(hl.ConfigError, match="split is of a DataModule"):
+        hl.predict(result, X, split="val")

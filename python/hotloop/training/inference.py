@@ -60,7 +60,15 @@ from hotloop.training.scoring.saved import config_of_scoring
 
 Array: TypeAlias = npt.NDArray[Any]
 
-__all__ = ["Predictor", "check_placement", "empty_cache", "evaluate", "predict", "run_batch"]
+__all__ = [
+    "Predictor",
+    "check_placement",
+    "drop_plans",
+    "empty_cache",
+    "evaluate",
+    "predict",
+    "run_batch",
+]
 
 _DEFAULT_BATCH = 1024
 _MAX_PLANS = 8
@@ -269,6 +277,11 @@ def empty_cache() -> None:
     close_gpus()
 
 
+def drop_plans(model: Module) -> None:
+    """Gives the memory back that the model's own plans of prediction take."""
+    _predictors.pop(model, None)
+
+
 def check_placement(placement: str) -> None:
     """Opens the device of a placement, so that one that cannot be had is refused where it is named.
 
@@ -339,6 +352,7 @@ def predict(
     labels: bool = False,
     outputs: str | None = None,
     loss: Any = None,
+    split: str | None = None,
 ) -> Any:
     """Runs a model on data, in order, in evaluation mode.
 
@@ -367,6 +381,8 @@ def predict(
     loss : str, module or function, optional
         What the model was trained with, by which ``proba`` and ``labels`` read its outputs; needed
         where hotloop did not train it. As in the configuration: "cross_entropy", "bce".
+    split : {"test", "val", "train"}, optional
+        Of a DataModule, in the order of its ``rows(split)``.
 
     Returns
     -------
@@ -420,20 +436,24 @@ def predict(
         )
     is_encoded = False
     if isinstance(data, DataModule):
-        split = data.split("test") or data.split("val")
-        if split is None:
-            raise ConfigError("predict: the DataModule has neither a test nor a validation split")
-        if split.is_streamed:
+        name = split or ("val" if data.split("test") is None else "test")
+        part = data.split(name)
+        if part is None:
+            lacks = f"no {split}" if split else "neither a test nor a validation"
+            raise ConfigError(f"predict: the DataModule has {lacks} split")
+        if part.is_streamed:
             options = {"proba": proba, "labels": labels, "outputs": outputs, "loss": loss}
-            found = _predict_streamed(model, split, data.num_workers, batch_size, options)
-            data.warn_of_bad("test" if data.split("test") is not None else "val", "predict")
+            found = _predict_streamed(model, part, data.num_workers, batch_size, options)
+            data.warn_of_bad(name, "predict")
             return found
         known = fitted_of(model)
         if known is not None:
             known.check_encoding("predict", data.encoding)
         is_encoded = data.encoding is not None
-        is_cut = split.buckets and known is not None and known.padding is not None
-        data = split.sequences("x.0") if is_cut else split.arrays()["x"]
+        is_cut = part.buckets and known is not None and known.padding is not None
+        data = part.sequences("x.0") if is_cut else part.arrays()["x"]
+    elif split is not None:
+        raise ConfigError(f"predict: split is of a DataModule, got split={split!r} beside arrays")
     inputs = Inputs("predict", data, model, is_encoded=is_encoded)
     size = _DEFAULT_BATCH if batch_size is None else whole(1)("batch_size", batch_size)
     try:
