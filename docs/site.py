@@ -32,6 +32,7 @@ _PAGES: dict[str, tuple[str, str, dict[str, list[str]]]] = {
             "Train and use a model": ["train", "predict", "evaluate", "generate"],
             "Files": ["save", "load", "read_weights"],
             "Results": ["TrainResult", "History", "LoadedModel"],
+            "Cross-validation": ["cross_validate", "CrossValidation"],
             "A loop of your own": ["stepper", "Stepper"],
             "A metric of your own": ["metric"],
             "Before and after": ["plan", "PlanReport", "profile", "Profile", "NodeTime"],

@@ -45,6 +45,7 @@ from hotloop.training.result.saving import load as load
 from hotloop.training.result.saving import save as save
 from hotloop.training.run.events import LambdaCallback as LambdaCallback
 from hotloop.training.run.fit import train as train
+from hotloop.training.run.folds import cross_validate as cross_validate
 from hotloop.training.run.stepping import stepper as stepper
 from hotloop.training.scoring.functions import metric as metric
 

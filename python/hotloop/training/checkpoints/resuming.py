@@ -72,7 +72,10 @@ def find(resume: Any, output_dir: str | None) -> Resumed | None:
     state = getattr(resume, "_state", ...)
     if state is not ...:
         if state is None and resume.last_path is None:
-            raise ConfigError("resume: the result has no state to go on from, as it ended by NaN")
+            raise ConfigError(
+                "resume: the result has no state to go on from, as it ended by NaN or is of a fold "
+                "of cross_validate that wrote no checkpoint"
+            )
         if state is not None:
             return Resumed(state, resume._asked, None, _folder_of(resume.last_path))
         return _read_of_result(resume)

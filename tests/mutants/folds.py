@@ -1,0 +1,89 @@
+"""Mutants of cross-validation: whose rows are predicted, scored and kept."""
+
+from mutants.mutant import Mutant, python
+
+_RUN = "python/hotloop/training/run/folds.py"
+_RESULT = "python/hotloop/training/result/folds.py"
+_INFERENCE = "python/hotloop/training/inference.py"
+_TESTS = "tests/train/test_cross_validation.py::"
+
+MUTANTS = [
+    Mutant(
+        "folds-are-scored-on-their-training-rows",
+        _RUN,
+        'evaluate(result.model, fold, "val", config=result.config)',
+        'evaluate(result.model, fold, "train", config=result.config)',
+        python(_TESTS + "test_folds_are_trainings_of_their_own"),
+    ),
+    Mutant(
+        "folds-predict-test-rows",
+        _INFERENCE,
+        'name = split or ("val" if data.split("test") is None else "test")',
+        'name = "val" if data.split("test") is None else "test"',
+        python(_TESTS + "test_folds_are_trainings_of_their_own"),
+    ),
+    Mutant(
+        "folds-predictions-stay-in-the-folds-order",
+        _RUN,
+        "np.concatenate(column)[order]",
+        "np.concatenate(column)",
+        python(_TESTS + "test_folds_are_trainings_of_their_own"),
+    ),
+    Mutant(
+        "folds-of-several-seeds",
+        _RUN,
+        "config = TrainingConfig.resolve(training_config, overrides)\n",
+        "config = (training_config or TrainingConfig()).replace(**overrides)\n",
+        python(_TESTS + "test_a_seed_that_is_drawn_is_that_of_all_folds"),
+    ),
+    Mutant(
+        "folds-go-on-with-a-trained-model",
+        _RUN,
+        "if _is_seen(model, seen):",
+        "if False:",
+        python(_TESTS + "test_what_is_no_way_to_make_models_is_refused"),
+    ),
+    Mutant(
+        "folds-share-trained-layers",
+        _RUN,
+        "if _is_seen(parameter, seen):",
+        "if False:",
+        python(_TESTS + "test_what_is_no_way_to_make_models_is_refused"),
+    ),
+    Mutant(
+        "folds-keep-their-state",
+        _RUN,
+        "result._state = None",
+        "pass",
+        python(_TESTS + "test_a_folds_result_goes_on_from_its_checkpoint"),
+    ),
+    Mutant(
+        "folds-keep-models-that-nobody-wants",
+        _RUN,
+        "result.model = result._again = None",
+        "result.model = None",
+        python(_TESTS + "test_models_are_kept_or_dropped"),
+    ),
+    Mutant(
+        "folds-end-where-a-callback-stops-one",
+        _RUN,
+        "        except TrainingInterrupted as error:",
+        "            if result.stop_reason == 'interrupted':\n                break\n"
+        "        except TrainingInterrupted as error:",
+        python(_TESTS + "test_a_callback_that_stops_a_fold_stops_no_other"),
+    ),
+    Mutant(
+        "folds-deviation-is-that-of-all",
+        _RESULT,
+        "statistics.stdev(values)",
+        "statistics.pstdev(values)",
+        python(_TESTS + "test_mean_and_deviation"),
+    ),
+    Mutant(
+        "folds-table-is-not-escaped",
+        _RESULT,
+        "first, *others = (html.escape(cell) for cell in head)",
+        "first, *others = head",
+        python(_TESTS + "test_names_are_escaped"),
+    ),
+]
