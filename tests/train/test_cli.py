@@ -132,8 +132,8 @@ def test_train_reads_a_csv_table(folder: Path) -> None:
     [
         ('target = "kind"', "", "target must name a column of the table (a, b, c, d, kind)"),
         ('"kind"', '"kinds"', "did you mean 'kind'?"),
-        ("data.csv", "other.csv", "other.csv: cannot be read as CSV"),
-        ("data.csv", "x.npy", "table must be a path to .csv"),
+        ("data.csv", "other.csv", "[data] table: there is no file 'other.csv'"),
+        ("data.csv", "x.npy", "[data] table: must be a path to .csv"),
         ("table", 'x = "x.npy"\ntable', "x and y are in the table already, got x beside it"),
         ("val = 0.25", "vall = 0.25", "did you mean 'val'?"),
     ],

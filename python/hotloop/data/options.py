@@ -22,7 +22,9 @@ _BY_OTHER_NAMES = {
 }
 
 
-def refuse_options(unknown: dict[str, Any], make: Callable[..., Any]) -> None:
+def refuse_options(
+    unknown: dict[str, Any], make: Callable[..., Any], also: Sequence[str] = ()
+) -> None:
     """Refuses keywords that a way to make a DataModule does not have.
 
     Parameters
@@ -30,6 +32,8 @@ def refuse_options(unknown: dict[str, Any], make: Callable[..., Any]) -> None:
     unknown : dict
         Keywords that ``make`` has no parameters for.
     make : callable
+    also : sequence of str
+        Options that there are besides its parameters.
 
     Raises
     ------
@@ -40,7 +44,8 @@ def refuse_options(unknown: dict[str, Any], make: Callable[..., Any]) -> None:
         return
     name = next(iter(unknown))
     parameters = list(inspect.signature(make).parameters)
-    parameters = [key for key in parameters if key not in ("self", "unknown")]
+    parameters = [key for key in parameters if key not in ("self", "unknown", "options")]
+    parameters += [key for key in also if key not in parameters]
     meant = _BY_OTHER_NAMES.get(name)
     near = f"; write {meant}=..." if meant in parameters else did_you_mean(name, parameters)
     raise ConfigError(

@@ -2,16 +2,20 @@
 
 Each command is a function of its parsed arguments that returns the exit status, and imports what
 it needs itself, so that ``hotloop --help`` and ``hotloop inspect`` start at once. An error of
-hotloop's is one sentence and status 1; a mistake in the command line is argparse's status 2;
-Ctrl-C is 130, as a shell expects.
+hotloop's is one sentence and status 1; a mistake in the command line is argparse's status 2, for a
+flag of ``train`` too; Ctrl-C is 130 and SIGTERM 143, as a shell expects. ``train``, whose flags are
+the fields of TrainingConfig, reads its own arguments.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 
 __all__ = ["main"]
 
@@ -23,10 +27,37 @@ def _demo(arguments: argparse.Namespace) -> int:
 
 
 def _train(arguments: argparse.Namespace) -> int:
+    from hotloop.tools.flags import UsageError, describe_flags, read_flags
     from hotloop.tools.runfile import train_file
 
-    train_file(arguments.file)
-    return 0
+    try:
+        flags = read_flags(arguments.rest)
+    except UsageError as error:
+        print(f"hotloop train: error: {error}", file=sys.stderr)
+        return 2
+    if flags is None:
+        print(describe_flags())
+        return 0
+    with _ending_by_signal():
+        result = train_file(flags.file, flags.overrides, flags.resume)
+    return 130 if result.stop_reason == "interrupted" else 0
+
+
+@contextlib.contextmanager
+def _ending_by_signal() -> Iterator[None]:
+    """SIGTERM exits with 143. Training saves first, and then sends the signal again. Without a
+    handler the first process of a container would ignore it.
+    """
+    number = signal.SIGTERM
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(number) is signal.SIG_IGN:
+        yield
+        return
+    old = signal.signal(number, lambda *_: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(number, old)
 
 
 def _plan(arguments: argparse.Namespace) -> int:
@@ -75,9 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     demo.set_defaults(run=_demo)
 
-    train = commands.add_parser("train", help="train as a TOML file says")
-    train.add_argument("file", metavar="run.toml", help="model, data and configuration")
-    train.set_defaults(run=_train)
+    commands.add_parser("train", help="train as a TOML file says")  # main reads its arguments
 
     plan = commands.add_parser(
         "plan", help="print the plan of the demo's step, of a run.toml's, or of a saved model"
@@ -121,7 +150,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     from hotloop.errors import HotloopError, TrainingInterrupted
 
-    arguments = _parser().parse_args(argv)
+    given = sys.argv[1:] if argv is None else list(argv)
+    if given[:1] == ["train"]:
+        arguments = argparse.Namespace(run=_train, rest=given[1:])
+    else:
+        arguments = _parser().parse_args(given)
     try:
         status: int = arguments.run(arguments)
         sys.stdout.flush()

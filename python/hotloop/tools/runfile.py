@@ -1,32 +1,40 @@
 """``hotloop train run.toml``: a run written down as a file.
 
-    model = "net.py:Net"            # a Module class or a function without arguments
     save = "net.safetensors"        # optional
     plot = "net.png"                # optional, needs matplotlib
 
-    [data]                          # arrays, and any keyword of DataModule.from_arrays
-    x = "train.npz:x"               # or "x.npy"
-    y = "train.npz:y"               # x and y may be: table = "train.csv", target = "price"
-    val = 0.2
-    batch_size = 64
+    [model]
+    name = "net.py:Net"             # a class or function; or "module:Net", or a hotloop.models name
+    width = 128                     # its arguments
+
+    [data]
+    constructor = "from_csv"        # of DataModule; other keys are its arguments
+    path = "train.csv"
+    target = "price"
 
     [training]                      # any field of TrainingConfig
     max_epochs = 20
 
-Paths are relative to the file. Data is read from .npy and .npz without pickle, tables from .csv by
-pandas, with the keywords of DataModule.from_pandas; the model is the user's own Python file, which
-is executed, as `python net.py` would.
+``model = "net.py:Net"`` is short for a model without arguments. What [data] may say is in
+:mod:`hotloop.tools.rundata`. Paths are relative to the file.
+
+The whole file is checked, sections, keys and values, before the user's code is imported or data is
+read, as far as that is possible without either. The model is the user's own Python file, which is
+then executed, as `python net.py` would; nothing else in a run file is code.
 """
 
 from __future__ import annotations
 
 import os
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hotloop.base.suggest import did_you_mean
-from hotloop.errors import ConfigError, DataError
+from hotloop.errors import ConfigError
+from hotloop.tools.references import Reference, check_arguments, find_reference
+from hotloop.tools.rundata import DataSection, read_data_section
 
 if TYPE_CHECKING:
     from hotloop.data.module import DataModule
@@ -39,12 +47,55 @@ __all__ = ["read_run", "train_file"]
 _KEYS = ("model", "save", "plot", "data", "training")
 
 
-def train_file(path: str | os.PathLike[str]) -> TrainResult:
+class _Run(NamedTuple):
+    """What a run file says, checked."""
+
+    model: _Model
+    data: DataSection
+    config: TrainingConfig
+    save: Path | None
+    plot: Path | None
+
+
+class _Model(NamedTuple):
+    """The section [model]: a name of hotloop.models or a reference, and its arguments."""
+
+    where: str
+    maker: str | Reference
+    arguments: dict[str, Any]
+
+    def make(self) -> Module:
+        """Runs the user's code, if it is his model, and makes it."""
+        from hotloop import models
+        from hotloop.nn.module import Module
+
+        if isinstance(self.maker, str):
+            try:
+                made: Module = getattr(models, self.maker)(**self.arguments)
+                return made
+            except (TypeError, ValueError, OSError) as error:
+                raise ConfigError(f"{self.where} {self.maker}: {error}") from error
+        found = self.maker.make(self.arguments)
+        if not isinstance(found, Module):
+            raise ConfigError(
+                f"{self.where} name: {self.maker.source} must make a hotloop.nn.Module, got "
+                f"{type(found).__name__}"
+            )
+        return found
+
+
+def train_file(
+    path: str | os.PathLike[str], overrides: Mapping[str, Any] | None = None, resume: Any = None
+) -> TrainResult:
     """Trains as a TOML file says; saves model and plot where it says so.
 
     Parameters
     ----------
     path : path-like
+    overrides : mapping, optional
+        Fields of TrainingConfig in the place of the file's.
+    resume : optional
+        As for :func:`hotloop.train`.
 
     Returns
     -------
@@ -53,21 +104,20 @@ def train_file(path: str | os.PathLike[str]) -> TrainResult:
     Raises
     ------
     ConfigError
-        If the file is missing, no TOML, or has a key that is unknown.
+        If the file is missing, no TOML, or has a key or value that is wrong; it names section and
+        key.
     DataError
-        If an array cannot be read.
+        If a file of data is missing or cannot be read.
     """
     from hotloop.training.run.fit import train
 
-    path = Path(path)
-    run = _read(path)
-    save = _text(path, run, "save")
-    plot = _text(path, run, "plot")
-    result = train(*_parts(path, run))
-    if save:
-        result.save(path.parent / save)
-    if plot:
-        result.plot(path.parent / plot)
+    run = _read(Path(path), overrides or {})
+    data = run.data.make()
+    result = train(run.model.make(), data, run.config, resume=resume)
+    if run.save:
+        result.save(run.save)
+    if run.plot:
+        result.plot(run.plot)
     return result
 
 
@@ -83,29 +133,13 @@ def read_run(path: str | os.PathLike[str]) -> tuple[Module, DataModule, Training
     ConfigError, DataError
         As :func:`train_file`.
     """
-    path = Path(path)
-    return _parts(path, _read(path))
+    run = _read(Path(path), {})
+    data = run.data.make()
+    return run.model.make(), data, run.config
 
 
-def _parts(path: Path, run: dict[str, Any]) -> tuple[Module, DataModule, TrainingConfig]:
-    from hotloop.data.module import DataModule
-    from hotloop.training.config import TrainingConfig
-
-    config = TrainingConfig(**_table(path, run, "training", required=False))
-    options = _table(path, run, "data", required=True)
-    try:
-        if "table" in options:
-            data = DataModule.from_pandas(_frame(path, options), **options)
-        else:
-            x = _array(path, options.pop("x", None), "x")
-            y = _array(path, options.pop("y", None), "y")
-            data = DataModule.from_arrays(x, y, **options)
-    except ConfigError as error:
-        raise ConfigError(f"{path}: [data]: {error}") from error
-    return _model(path, _text(path, run, "model", required=True)), data, config
-
-
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path, overrides: Mapping[str, Any]) -> _Run:
+    """Checks all of the file."""
     try:
         run = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -115,123 +149,82 @@ def _read(path: Path) -> dict[str, Any]:
             raise ConfigError(
                 f"{path}: keys are {', '.join(_KEYS)}, got {key!r}{did_you_mean(key, _KEYS)}"
             )
-    return run
+    model = _read_model(path, run.get("model"))
+    data = read_data_section(f"{path}: [data]", path.parent, _table(path, run, "data"))
+    config = _read_training(path, _table(path, run, "training", required=False), overrides)
+    return _Run(model, data, config, _output(path, run, "save"), _output(path, run, "plot"))
 
 
-def _table(path: Path, run: dict[str, Any], key: str, *, required: bool) -> dict[str, Any]:
+def _table(path: Path, run: dict[str, Any], key: str, *, required: bool = True) -> dict[str, Any]:
     table = run.get(key, None if required else {})
     if not isinstance(table, dict):
         raise ConfigError(f"{path}: a table [{key}] is needed, got {table!r}")
     return dict(table)
 
 
-def _text(path: Path, run: dict[str, Any], key: str, *, required: bool = False) -> str:
-    text = run.get(key, None if required else "")
+def _output(path: Path, run: dict[str, Any], key: str) -> Path | None:
+    """A file that is written at the end."""
+    text = run.get(key)
+    if text is None or text == "":
+        return None
     if not isinstance(text, str):
         raise ConfigError(f"{path}: {key} must be a text, got {text!r}")
-    return text
+    file = path.parent / text
+    if not file.parent.is_dir():
+        raise ConfigError(f"{path}: {key} must be in a folder that exists, got {text!r}")
+    return file
 
 
-def _frame(path: Path, options: dict[str, Any]) -> Any:
-    """The data frame of "file.csv", which is taken out of the options."""
-    source = options.pop("table")
-    if not isinstance(source, str) or not source.endswith(".csv"):
-        raise ConfigError(f"table must be a path to .csv, got {source!r}")
-    for name in ("x", "y"):
-        if name in options:
-            raise ConfigError(
-                f"x and y are in the table already, got {name} beside it; write target and "
-                "features, names of columns"
-            )
+def _read_model(path: Path, model: Any) -> _Model:
+    from hotloop import models
+
+    where = f"{path}: [model]"
+    given = {"name": model} if isinstance(model, str) else model
+    if not isinstance(given, dict):
+        raise ConfigError(f"{path}: a table [model] is needed, got {given!r}")
+    given = dict(given)
+    name = given.pop("name", None)
+    if not isinstance(name, str):
+        near = did_you_mean("name", given)
+        raise ConfigError(f'{where} name: must be "file.py:Name" or a model, got {name!r}{near}')
+    if ":" in name or name.endswith(".py"):
+        found = find_reference(f"{where} name", name, path.parent)
+        if found.signature is not None:
+            check_arguments(where, found.name, found.signature, given)
+        return _Model(where, found, given)
+    if name not in models.__all__:
+        raise ConfigError(
+            f'{where} name: must be "file.py:Name", "module:Name" or a model of hotloop.models, '
+            f"got {name!r}{did_you_mean(name, models.__all__)}"
+        )
+    import inspect
+
+    check_arguments(where, name, inspect.signature(getattr(models, name)), given)
+    if isinstance(given.get("weights"), str):
+        given["weights"] = str(path.parent / given["weights"])
+        if not os.path.isfile(given["weights"]):
+            raise ConfigError(f"{where} weights: {given['weights']} does not exist")
+    return _Model(where, name, given)
+
+
+def _read_training(
+    path: Path, table: dict[str, Any], overrides: Mapping[str, Any]
+) -> TrainingConfig:
+    from hotloop.training.config import TrainingConfig
+
+    where = f"{path}: [training]"
+    if "resume" in table:
+        raise ConfigError(f"{where} resume: is a flag, hotloop train {path} --resume")
+    for owner in (table, table.get("trainer")):
+        for key in ("output_dir", "default_root_dir"):
+            if isinstance(owner, dict) and isinstance(owner.get(key), str) and owner[key]:
+                owner[key] = str(path.parent / owner[key])
     try:
-        import pandas
-    except ImportError as error:
-        raise ConfigError(
-            "table: CSV is read by pandas, got none installed; pip install pandas"
-        ) from error
+        config = TrainingConfig(**table)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {str(error).removeprefix('TrainingConfig: ')}") from error
     try:
-        frame = pandas.read_csv(path.parent / source)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path.parent / source}: cannot be read as CSV: {error}") from error
-    if "target" not in options:
-        raise ConfigError(
-            f"target must name a column of the table ({', '.join(map(str, frame.columns))}), got "
-            "none"
-        )
-    return frame
-
-
-def _array(path: Path, source: Any, name: str) -> Any:
-    """The array of "file.npy" or "file.npz:key"."""
-    import numpy as np
-
-    if not isinstance(source, str):
-        raise ConfigError(f"{name} must be a path to .npy or .npz, got {source!r}")
-    file, _, key = source.partition(":")
-    if file.endswith(".csv"):
-        raise ConfigError(
-            f"{name} must be an array of .npy or .npz, got {source!r}; write table = "
-            f'"{file}" and target = "NAME" in place of x and y'
-        )
-    if not file.endswith((".npy", ".npz")):
-        raise DataError(
-            f"[data]: {name} must be .npy or .npz, got {file!r}; write the array with "
-            f"np.save('{Path(file).stem}.npy', array)"
-        )
-    try:
-        loaded = np.load(path.parent / file, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return loaded
-        with loaded:
-            if key not in loaded:
-                raise DataError(
-                    f"{file}: holds the arrays {', '.join(loaded)}; write {file}:NAME, "
-                    f"got {source!r}"
-                )
-            return loaded[key]
-    except (OSError, ValueError, EOFError) as error:
-        if isinstance(error, DataError):
-            raise
-        if "allow_pickle" in str(error):
-            raise DataError(
-                f"{path.parent / file}: holds Python objects, which are not read from a file; save "
-                "numbers or texts: np.save(path, array.astype(np.float32)), array.astype(str)"
-            ) from error
-        raise DataError(f"{path.parent / file}: cannot be read as .npy or .npz: {error}") from error
-
-
-def _is_own(value: Any, module: str) -> bool:
-    """Whether it is a class or function that a module defines itself."""
-    return callable(value) and getattr(value, "__module__", None) == module
-
-
-def _model(path: Path, source: str) -> Module:
-    """The module that "file.py:name" makes."""
-    import importlib.util
-    import sys
-
-    from hotloop.nn.module import Module
-
-    file, _, name = source.partition(":")
-    where = path.parent / file
-    spec = importlib.util.spec_from_file_location(where.stem, where)
-    if spec is None or spec.loader is None or not where.is_file() or not name:
-        raise ConfigError(
-            f'{path}: model must be "file.py:Name" of a file that exists, got {source!r}'
-        )
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # pickling and dataclasses look a class's module up there
-    spec.loader.exec_module(module)
-    made = getattr(module, name, None)
-    if made is None:
-        own = [key for key, value in vars(module).items() if _is_own(value, spec.name)]
-        raise ConfigError(
-            f"{path}: {file} must define {name}, got {', '.join(own) or 'no class or function'}"
-            f"{did_you_mean(name, own)}"
-        )
-    model = made() if callable(made) and not isinstance(made, Module) else made
-    if not isinstance(model, Module):
-        raise ConfigError(
-            f"{path}: {source} must make a hotloop.nn.Module, got {type(model).__name__}"
-        )
-    return model
+        return config.replace(**overrides)
+    except ConfigError as error:
+        text = str(error).removeprefix("TrainingConfig: ")
+        raise ConfigError(f"{where} and flags: {text}") from error
