@@ -51,6 +51,13 @@ MUTANTS = [
         python(_TESTS + "test_what_is_no_way_to_make_models_is_refused"),
     ),
     Mutant(
+        "folds-keep-their-plans",
+        _RUN,
+        "drop_plans(model)\n",
+        "pass\n",
+        python(_TESTS + "test_memory_is_flat_over_folds"),
+    ),
+    Mutant(
         "folds-keep-their-state",
         _RUN,
         "result._state = None",

@@ -25,6 +25,7 @@ from mutants import (
     pictures,
     recomputing,
     recurrent,
+    runfiles,
     sequences,
     solving,
     sorting,
@@ -62,4 +63,5 @@ MUTANTS = [
     *frames.MUTANTS,
     *generation.MUTANTS,
     *metrics.MUTANTS,
+    *runfiles.MUTANTS,
 ]

@@ -299,7 +299,9 @@ def test_models_are_kept_or_dropped() -> None:
     assert all(one() is None for one in alive)
     assert all(result.model is None for result in found.results)
     assert len(found.predictions) == 90
-    assert found.classes is None
+    found = run(named_classes(), keep_models=False)
+    assert found.classes == ["high", "low", "mid"]
+    assert set(found.labels) <= set(found.classes)
     assert all(result.model is not None for result in run(classes()).results)
 
 
@@ -325,6 +327,9 @@ def test_memory_is_flat_over_folds() -> None:
     hl.cross_validate(wide, classes(), quiet(max_epochs=1), 45, keep_models=False)
     assert is_flat(before, resident(), 4_000_000)  # moments and plans of one are 1 MB
     assert _core.alloc_stats()["current_bytes"] <= held
+    found = hl.cross_validate(wide, classes(), quiet(max_epochs=1), 5)
+    assert len(found.results) == 5
+    assert _core.alloc_stats()["current_bytes"] <= held  # models that are kept have no plans
 
 
 def test_a_folds_result_goes_on_from_its_checkpoint(tmp_path: Path) -> None:

@@ -477,6 +477,10 @@ def test_signals_save_and_have_their_status(folder: Path, number: Any, status: i
     _, error = child.communicate(timeout=30)
     assert child.returncode == status
     assert "Traceback" not in error
+    if number == signal.SIGINT:
+        last = max((folder / "logs" / "1" / "checkpoints").glob("step-*"))
+        said = error.splitlines()[-1]
+        assert said == f"hotloop: training was interrupted; --resume goes on from {last}"
     assert start(folder, "--resume").wait(timeout=120) == 0
     state_of(folder)
 

@@ -27,6 +27,7 @@ def _demo(arguments: argparse.Namespace) -> int:
 
 
 def _train(arguments: argparse.Namespace) -> int:
+    from hotloop.errors import TrainingInterrupted
     from hotloop.tools.flags import UsageError, describe_flags, read_flags
     from hotloop.tools.runfile import train_file
 
@@ -38,8 +39,14 @@ def _train(arguments: argparse.Namespace) -> int:
     if flags is None:
         print(describe_flags())
         return 0
-    with _ending_by_signal():
-        result = train_file(flags.file, flags.overrides, flags.resume)
+    try:
+        with _ending_by_signal():
+            result = train_file(flags.file, flags.overrides, flags.resume)
+    except TrainingInterrupted as error:
+        path = error.result.last_path
+        goes_on = "" if path is None else f"; --resume goes on from {path}"
+        print(f"hotloop: training was interrupted{goes_on}", file=sys.stderr)
+        return 130
     return 130 if result.stop_reason == "interrupted" else 0
 
 

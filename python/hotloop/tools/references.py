@@ -19,7 +19,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from importlib.machinery import PathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -246,6 +246,8 @@ def _find_module(where: str, source: str, name: str, folder: Path) -> tuple[Path
     spec = None
     for i, _ in enumerate(parts := name.split(".")):
         spec = PathFinder.find_spec(".".join(parts[: i + 1]), search)
+        if spec is None and i == 0:
+            spec = _find_installed(parts[0])
         if spec is None:
             break
         search = list(spec.submodule_search_locations or ())
@@ -256,6 +258,14 @@ def _find_module(where: str, source: str, name: str, folder: Path) -> tuple[Path
             f"{did_you_mean(name, beside)}"
         )
     return Path(spec.origin).resolve(), name, folder
+
+
+def _find_installed(name: str) -> ModuleSpec | None:
+    """A package that lies in no folder of sys.path, as one that pip installed to be edited."""
+    try:
+        return importlib.util.find_spec(name)  # of a name without dots, which imports nothing
+    except (ImportError, ValueError):
+        return None
 
 
 def _definitions(body: Iterable[ast.stmt]) -> Iterator[tuple[str, ast.AST]]:

@@ -46,6 +46,8 @@ class CrossValidation:
         units. None where they were not asked for.
     labels : ndarray (n, ...), structure of them, list, or None
         Of class targets likewise the likeliest class, by its name.
+    classes : list, dict of them, or None
+        Names by class id, as those of a result.
     confusion_matrix : ndarray (C, C), dict of them, or None
         The sum of those of the folds' results.
     seed : int
@@ -64,6 +66,7 @@ class CrossValidation:
         rows: Sequence[npt.NDArray[np.int64]],
         predictions: Any,
         labels: Any,
+        classes: Any,
         seed: int,
         data_seed: int,
         n_folds: int,
@@ -82,15 +85,10 @@ class CrossValidation:
         self.fold: npt.NDArray[np.int64] = numbers[order].astype(np.int64)
         self.predictions = predictions
         self.labels = labels
+        self.classes: list[Any] | dict[str, Any] | None = classes
         self.seed = seed
         self.data_seed = data_seed
         self.n_folds = n_folds
-
-    @property
-    def classes(self) -> list[Any] | dict[str, Any] | None:
-        """Names by class id, as those of a result; None where no model was kept."""
-        kept = [result for result in self.results if result.model is not None]
-        return kept[0].classes if kept else None
 
     @property
     def confusion_matrix(self) -> Any:

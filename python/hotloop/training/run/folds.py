@@ -80,7 +80,7 @@ def cross_validate(
         Whether the results keep their models, which are as much memory as so many times the
         weights. False: each is dropped when the next fold begins.
     **overrides
-        Fields of the configuration, ``lr=3e-4``.
+        Fields of the configuration, ``lr=3e-4``. Callbacks are the same objects in each fold.
 
     Returns
     -------
@@ -134,6 +134,7 @@ def cross_validate(
     rows: list[Rows] = []
     found: list[Any] = []
     labels: list[Any] = []
+    classes: Any = None
     seen: Seen = {}
     for k in range(n):
         try:
@@ -154,6 +155,7 @@ def cross_validate(
                 found.append(predict(model, fold, split="val", proba=has_link))
                 if has_link:
                     labels.append(predict(model, fold, split="val", labels=True))
+            classes = result.classes
             drop_plans(model)
             result._state = None
             result._again = functools.partial(_go_on, model, data, (k, n, split, gap))
@@ -185,6 +187,7 @@ def cross_validate(
         rows=rows,
         predictions=_in_order(found, order),
         labels=_in_order(labels, order),
+        classes=classes,
         seed=seed,
         data_seed=data.seed,
         n_folds=n,
