@@ -64,6 +64,7 @@ def test_train_draws_a_plot(folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
     drawn: list[Path] = []
     monkeypatch.setattr(TrainResult, "plot", lambda _, path: drawn.append(path))
+    monkeypatch.setattr("hotloop.tools.runfile.find_spec", lambda _: object())
     (folder / "run.toml").write_text('plot = "net.png"\n' + RUN)
     assert main(["train", str(folder / "run.toml")]) == 0
     assert drawn == [folder / "net.png"]

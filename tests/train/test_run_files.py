@@ -39,7 +39,9 @@ class Short(nn.Linear):
 def make(**options):
     return Net(**options)
 
-wrapped = nn.Dropout
+def named(name):
+    return nn.Linear(4, name, bias=False)
+
 own = Short()
 """
 RUN = """\
@@ -97,6 +99,7 @@ def test_a_run_is_the_one_that_python_trains(folder: Path) -> None:
     [
         ('name = "net.py:Net"\nwidth = 8\ndepth = 2\nbias = false', 4 * 8 + 8 * 8 + 27),
         ('name = "net.py:make"\nwidth = 5', 4 * 5 + 5 + 18),
+        ('class = "net.py:named"\nname = 7', 28),
         ('name = "net.py:Short"', 15),
         ('name = "net.py:own"', 15),
         ('name = "mlp"\nin_features = 4\nnum_classes = 3\nhidden_features = [6]', None),
@@ -286,7 +289,7 @@ def test_datasets_generators_and_functions_of_ones_own(folder: Path) -> None:
         ("width = 8", "width = 8\nself = 1", "[model]: Net has no argument 'self'"),
         ("net.py:Net", "nets.py:Net", "[model] name: must be \"file.py:Name\""),
         ("net.py:Net", "nets.py:Net", "did you mean 'net.py'?"),
-        ("net.py:Net", "net.py:Nett", "must define Nett, got Net, Short, make; did you mean"),
+        ("net.py:Net", "net.py:Nett", "must define Nett, got Net, Short, make, named; did"),
         ("net.py:Net", "net.py", "[model] name: must be \"file.py:Name\""),
         ("net.py:Net", "nett:Net", "can be imported, got 'nett:Net'; did you mean 'net'?"),
         ("net.py:Net", "no.such.module:Net", "got 'no.such.module:Net'"),
@@ -368,6 +371,15 @@ def test_what_the_users_code_raises_is_one_line_with_its_place(
     assert words in error
     assert error.count("\n") == 1
     assert "Traceback" not in error
+
+
+def test_a_plot_needs_matplotlib_before_training(
+    folder: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hotloop.tools.runfile.find_spec", lambda _: None)
+    assert main(["train", write(folder, "save =", 'plot = "net.png"\nsave =')]) == 1
+    assert "plot needs matplotlib, got none installed" in capsys.readouterr().err
+    assert not (folder / "imported").exists()
 
 
 def test_paths_of_the_file_begin_at_its_folder(

@@ -19,8 +19,8 @@
 :mod:`hotloop.tools.rundata`. Paths are relative to the file.
 
 The whole file is checked, sections, keys and values, before the user's code is imported or data is
-read, as far as that is possible without either. The model is the user's own Python file, which is
-then executed, as `python net.py` would; nothing else in a run file is code.
+read, as far as that is possible without either. What has a colon in its name is of the user's own
+Python files, which are then executed, as `python net.py` would; nothing else in a run file is code.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -152,7 +153,12 @@ def _read(path: Path, overrides: Mapping[str, Any]) -> _Run:
     model = _read_model(path, run.get("model"))
     data = read_data_section(f"{path}: [data]", path.parent, _table(path, run, "data"))
     config = _read_training(path, _table(path, run, "training", required=False), overrides)
-    return _Run(model, data, config, _output(path, run, "save"), _output(path, run, "plot"))
+    save, plot = _output(path, run, "save"), _output(path, run, "plot")
+    if plot is not None and find_spec("matplotlib") is None:
+        raise ConfigError(
+            f"{path}: plot needs matplotlib, got none installed; pip install matplotlib"
+        )
+    return _Run(model, data, config, save, plot)
 
 
 def _table(path: Path, run: dict[str, Any], key: str, *, required: bool = True) -> dict[str, Any]:
@@ -183,7 +189,8 @@ def _read_model(path: Path, model: Any) -> _Model:
     if not isinstance(given, dict):
         raise ConfigError(f"{path}: a table [model] is needed, got {given!r}")
     given = dict(given)
-    name = given.pop("name", None)
+    # An argument may be called "name", and none can be called "class".
+    name = given.pop("class" if "class" in given else "name", None)
     if not isinstance(name, str):
         near = did_you_mean("name", given)
         raise ConfigError(f'{where} name: must be "file.py:Name" or a model, got {name!r}{near}')
