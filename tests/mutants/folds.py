@@ -66,9 +66,9 @@ MUTANTS = [
     ),
     Mutant(
         "folds-keep-models-that-nobody-wants",
-        _RUN,
-        "result.model = result._again = None",
-        "result.model = None",
+        "python/hotloop/training/result/result.py",
+        "self.model = self._state = self._again = None",
+        "self.model = self._state = None",
         python(_TESTS + "test_models_are_kept_or_dropped"),
     ),
     Mutant(

@@ -74,6 +74,11 @@ def test_statistics_and_weights_are_those_of_the_folds_training_rows() -> None:
 
 def test_two_runs_have_the_same_bits() -> None:
     data = hl.DataModule.from_arrays(*classes())
+
+    def run(data: Any, seed: int) -> Any:
+        config = quiet(**SETTINGS, seed=seed)
+        return hl.cross_validate(lambda: mlp(dropout=0.5), data, config, 3)
+
     first, second = run(data, seed=5), run(data, seed=5)
     assert np.array_equal(first.predictions, second.predictions)
     assert first.scores == second.scores
@@ -300,6 +305,7 @@ def test_models_are_kept_or_dropped() -> None:
     assert all(result.model is None for result in found.results)
     assert len(found.predictions) == 90
     found = run(named_classes(), keep_models=False)
+    assert "mid" in found.results[0].report()
     assert found.classes == ["high", "low", "mid"]
     assert set(found.labels) <= set(found.classes)
     assert all(result.model is not None for result in run(classes()).results)

@@ -51,7 +51,8 @@ class CrossValidation:
     confusion_matrix : ndarray (C, C), dict of them, or None
         The sum of those of the folds' results.
     seed : int
-        That of all folds' trainings: initial weights and dropout.
+        That of all folds' trainings: dropout, and initial weights unless ``hl.manual_seed`` says
+        another.
     data_seed : int
         That of the folds themselves, and of the order of training.
     n_folds : int

@@ -126,6 +126,7 @@ class TrainResult:
         self._asked: Any = None  # the configuration as it was given
         self._written: tuple[Any, ...] = facts["written"]  # by which its checkpoint is known again
         self._again: Any = None  # train with the model and the data
+        self._fitted: Any = None  # what is known of a model that was dropped
 
     def __repr__(self) -> str:
         best = ""
@@ -145,7 +146,8 @@ class TrainResult:
     @property
     def classes(self) -> list[Any] | dict[str, Any] | None:
         """Names by class id, of several targets a dict; None where classes had no names."""
-        fitted = fitted_of(self.model)
+        model: Module | None = self.model
+        fitted = self._fitted if model is None else fitted_of(model)
         return copy.copy(fitted.classes) if fitted is not None else None
 
     def resume(self, **overrides: Any) -> TrainResult:
@@ -176,6 +178,11 @@ class TrainResult:
         5
         """
         return cast("TrainResult", self._again(resume=self, **overrides))
+
+    def drop_model(self) -> None:
+        """Lets go of the model and of what belongs to it; history and report stay."""
+        self._fitted = fitted_of(self.model)
+        self.model = self._state = self._again = None  # type: ignore[assignment]
 
     def to_pandas(self) -> pd.DataFrame:
         """The history as a DataFrame, one row per epoch.

@@ -163,7 +163,7 @@ def cross_validate(
                 on_interrupt=config.on_interrupt, enable_model_summary=config.enable_model_summary
             )
             if not keep_models:
-                result.model = result._again = None  # type: ignore[assignment]
+                result.drop_model()
             made.append(result)
             del fold, model, result
         except TrainingInterrupted as error:
