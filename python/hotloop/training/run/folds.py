@@ -108,7 +108,7 @@ def cross_validate(
     >>> X, y = hl.load_digits()
     >>> data = hl.DataModule.from_arrays(X, y, standardize=True)
     >>> found = hl.cross_validate(
-    ...     lambda: nn.Linear(64, 10), data, folds=3, max_epochs=2, enable_progress_bar=False
+    ...     lambda: nn.Linear(64, 10), data, folds=3, lr=1e-2, enable_progress_bar=False
     ... )
     >>> found.predictions.shape, len(found.scores["val_accuracy"])
     ((1797, 10), 3)
