@@ -299,6 +299,7 @@ def test_datasets_generators_and_functions_of_ones_own(folder: Path) -> None:
          "[model]: mlp has no argument 'in_feature'; did you mean 'in_features'?"),
         ('name = "net.py:Net"', 'nam = "net.py:Net"', "[model] name: must be"),
         ("net.py:Net", "broken.py:Net", "is no Python: invalid syntax (broken.py, line 2)"),
+        ("val = 0.25", 'name = "data.py:make"', "[data]: there is no name as in [model]; write co"),
         ("val = 0.25", "vall = 0.25", "[data] vall: from_arrays: there is no option 'vall'; did"),
         ("val = 0.25", "random_state = 1", "write seed=..."),
         ("val = 0.25", 'constructor = "from_array"', "did you mean 'from_arrays'?"),

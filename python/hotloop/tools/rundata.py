@@ -152,6 +152,10 @@ def read_data_section(where: str, folder: Path, table: Mapping[str, Any]) -> Dat
         With section and key.
     """
     given = dict(table)
+    if "name" in given and "constructor" not in given:
+        raise ConfigError(
+            f"{where}: there is no name as in [model]; write constructor = {given['name']!r}"
+        )
     name = given.pop("constructor", "table" if "table" in given else "from_arrays")
     if not isinstance(name, str):
         raise ConfigError(f"{where} constructor: must be a name, got {name!r}")
