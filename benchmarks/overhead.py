@@ -84,7 +84,7 @@ def train(workload: Any, callback: Any, **fields: Any) -> None:
     with contextlib.redirect_stderr(io.StringIO()):
         hl.train(
             make_model(nn, workload), data, optimizer=workload.optimizer, lr=1e-3,
-            precision="32-true", callbacks=[callback], **fields,
+            precision="32-true", callbacks=(callback,), **fields,
         )  # fmt: skip
 
 
