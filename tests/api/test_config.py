@@ -333,7 +333,6 @@ UNSUPPORTED: dict[str, list[Any]] = {
     "optimizer": [OptimizerConfig("adam", amsgrad=True), {"name": "adamw", "amsgrad": True}],
     "swa": [True],
     "logger": ["tensorboard", "wandb", "mlflow", "trackio"],
-    "val_check_interval": [0.5, 100, 1],
 }
 
 

@@ -140,7 +140,7 @@ MUTANTS = [
     Mutant(
         "best-models-of-other-branches-count",
         _KEEPER,
-        'if is_of_it and metadata.get("monitor") == self._monitor:',
+        'if scores.get(epoch) == score and metadata.get("monitor") == self._monitor:',
         "if True:",
         python(_TESTS + "test_best_models_of_other_monitors_and_branches"),
     ),

@@ -31,6 +31,7 @@ from mutants import (
     sorting,
     streams,
     training,
+    validating,
 )
 
 MUTANTS = [
@@ -64,4 +65,5 @@ MUTANTS = [
     *generation.MUTANTS,
     *metrics.MUTANTS,
     *runfiles.MUTANTS,
+    *validating.MUTANTS,
 ]

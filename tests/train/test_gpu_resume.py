@@ -40,8 +40,15 @@ def tensors_of(result: hl.TrainResult) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "fields",
-    [{}, {"accumulate_grad_batches": 2}, {"precision": "16-mixed"}, {"device_cache": False}],
-    ids=["plain", "accumulate", "float16", "fed"],
+    [
+        {},
+        {"accumulate_grad_batches": 2},
+        {"precision": "16-mixed"},
+        {"device_cache": False},
+        {"val_check_interval": 2},
+        {"val_check_interval": 2, "device_cache": False},
+    ],
+    ids=["plain", "accumulate", "float16", "fed", "within", "within-fed"],
 )
 def test_every_checkpoint(gpu: _core.Device, fields: dict[str, Any], tmp_path: Path) -> None:
     config = quiet(accelerator="gpu", **(FIELDS | fields))
@@ -55,6 +62,9 @@ def test_every_checkpoint(gpu: _core.Device, fields: dict[str, Any], tmp_path: P
         assert again.device == gpu.name
         assert same_bits(tensors_of(again), tensors_of(whole))
         assert again.history["loss"] == whole.history["loss"]
+    if "val_check_interval" in fields:  # which leaves training alone
+        plain = hl.train(net(), data(), config.replace(val_check_interval=None))
+        assert same_bits(weights(plain.model), weights(whole.model))
 
 
 def test_another_device_goes_on(gpu: _core.Device, tmp_path: Path) -> None:

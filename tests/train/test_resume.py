@@ -100,6 +100,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "sgd": {"optimizer": "sgd", "momentum": 0.9, "scheduler": "one_cycle"},
     "bf16": {"precision": "bf16-mixed"},
     "mixup": {"mixup": 0.3},
+    "within": {
+        "val_check_interval": 3, "ema": 0.9, "early_stopping": 20, "restore_best": True,
+        "scheduler": {"name": "plateau", "patience": 0, "factor": 0.7},
+    },
     "all": {
         "ema": True, "accumulate_grad_batches": 2, "label_smoothing": 0.1, "on_nan": "skip",
         "scheduler": {"name": "plateau", "patience": 0}, "metrics": ["accuracy", "f1"],

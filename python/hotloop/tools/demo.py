@@ -88,7 +88,7 @@ def _summary(result: TrainResult, seconds: float, shown: str) -> str:
     """Accuracy of the weights that the model now has, and the time from import to result."""
     history = result.history
     epoch = result.best_epoch or result.epochs
-    accuracy = history["val_accuracy"][epoch - 1]
+    accuracy = history["val_accuracy"][history["epoch"].index(epoch)]
     best = f" (weights of epoch {epoch}, the best)" if result.best_epoch else ""
     return (
         f"\nvalidation accuracy {accuracy:.2%}{best}, {result.epochs} epochs in "

@@ -120,7 +120,8 @@ def _describe_run(text: str | None) -> Iterator[str]:
         yield f"optimizer steps: {control['applied']:,}{skipped}"
         monitor = run["monitor"]
         if monitor["best"] is not None:
-            yield f"best {monitor['name']}: {monitor['best']:.6g} in epoch {monitor['best_epoch']}"
+            best, epoch = monitor["best"], monitor["best_epoch"]
+            yield f"best {monitor['name']}: {best:.6g} in epoch {epoch:g}"
         yield f"on: {run['device']}, by hotloop {run['hotloop']}"
         yield f"settings: {TrainingConfig.from_toml(run['asked'])}"
     except (HotloopError, ValueError, KeyError, TypeError, AttributeError):

@@ -16,7 +16,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -156,7 +156,8 @@ class Keeper:
         n_bytes: int,
         best_bytes: int,
         steps: int,
-        scores: Sequence[float],
+        epoch: int,
+        scores: Mapping[float, float],
         damaged: Collection[str] = (),
     ) -> None:
         """Looks whether there is room, and what the folder holds already.
@@ -165,10 +166,10 @@ class Keeper:
         ----------
         n_bytes, best_bytes : int
             Of a checkpoint and of a model's file, about.
-        steps : int
-            At which the run begins.
-        scores : sequence of float
-            Of the epochs before, of what is monitored.
+        steps, epoch : int
+            At which the run begins; epochs that have ended.
+        scores : mapping of float to float
+            From epoch to the value of what is monitored, of a run that goes on.
         damaged : collection of str
             Checkpoints that were found not to be whole: the first ones to go.
 
@@ -179,7 +180,7 @@ class Keeper:
         CheckpointError
             If output was asked for and the disk has no room for it.
         """
-        self.handed_at, self._epoch = steps, len(scores)
+        self.handed_at, self._epoch = steps, epoch
         if not self._config.enable_checkpointing:
             return
         needed = n_bytes * (_KEPT + 1) * self._config.save_last
@@ -199,7 +200,7 @@ class Keeper:
             self.last_path = self._kept[0].path if self._kept else None
             self._find_best(path, scores)
 
-    def _find_best(self, folder: str, scores: Sequence[float]) -> None:
+    def _find_best(self, folder: str, scores: Mapping[float, float]) -> None:
         """The models of this run's epochs: those of another monitor, or of epochs that a run which
         went another way had, are left where they are.
         """
@@ -210,11 +211,10 @@ class Keeper:
             path = os.path.join(directory, name)
             try:
                 metadata = read_metadata(path)
-                score, epoch = float(metadata["score"]), int(metadata["epoch"])
+                score, epoch = float(metadata["score"]), float(metadata["epoch"])
             except (CheckpointError, KeyError, ValueError):
                 continue
-            is_of_it = 0 < epoch <= len(scores) and scores[epoch - 1] == score
-            if is_of_it and metadata.get("monitor") == self._monitor:
+            if scores.get(epoch) == score and metadata.get("monitor") == self._monitor:
                 self._best.append((score, path))
         self._sort_best()
 
@@ -357,7 +357,11 @@ class Keeper:
         return path
 
     def save_best(
-        self, tensors: Mapping[str, Array], metadata: Mapping[str, str], epoch: int, score: float
+        self,
+        tensors: Mapping[str, Array],
+        metadata: Mapping[str, str],
+        epoch: float,
+        score: float,
     ) -> None:
         """Hands a model to the thread that writes it.
 
@@ -365,8 +369,8 @@ class Keeper:
         ----------
         tensors, metadata : mapping
             Of its file; own copies.
-        epoch : int
-            From 1.
+        epoch : float
+            From 1; of a validation within one, how many were trained.
         score : float
             Of what is monitored.
         """
@@ -374,8 +378,8 @@ class Keeper:
         if folder is None:
             return
         value = re.sub(r"[^\w.=@+-]+", "_", f"{self._monitor}{score:.4g}")
-        path = os.path.join(folder, CHECKPOINTS, f"best-epoch{epoch}-{value}.safetensors")
-        own = {"monitor": self._monitor, "score": repr(score), "epoch": str(epoch)}
+        path = os.path.join(folder, CHECKPOINTS, f"best-epoch{epoch:g}-{value}.safetensors")
+        own = {"monitor": self._monitor, "score": repr(score), "epoch": repr(epoch)}
         self._best_time = time.perf_counter()
         self._writer.submit(
             "best", lambda: self._write_best(tensors, {**metadata, **own}, path, score)

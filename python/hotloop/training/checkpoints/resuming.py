@@ -23,8 +23,9 @@ _FREE = frozenset((
     "max_epochs", "max_steps", "max_time", "accelerator", "devices", "strategy", "benchmark",
     "cuda_graph", "device_cache", "recompute", "memory_limit", "on_oom", "on_nan", "on_interrupt",
     "detect_anomaly", "early_stopping", "restore_best", "output_dir", "save_top_k", "save_last",
-    "save_every", "max_disk", "resume_strict", "check_val_every_n_epoch", "log_every_n_steps",
-    "logger", "enable_progress_bar", "enable_checkpointing", "enable_model_summary", "callbacks",
+    "save_every", "max_disk", "resume_strict", "check_val_every_n_epoch", "val_check_interval",
+    "log_every_n_steps", "logger", "enable_progress_bar", "enable_checkpointing",
+    "enable_model_summary", "callbacks",
 ))  # fmt: skip
 
 

@@ -278,7 +278,9 @@ class TrainingConfig:
     check_val_every_n_epoch : int
         Epochs from one validation to the next.
     val_check_interval : float or int, optional
-        Validation within an epoch; not in this version.
+        Batches of an epoch, or a share of them, from one validation within it to the next; after
+        the optimizer step that they belong to. As in Lightning the end of an epoch is validated
+        only where the interval ends there. Each validation is judged, and is a row of the history.
     log_every_n_steps : int
         Steps from one logged line to the next; an epoch has one line yet.
     limit_batches : int or float, optional

@@ -326,7 +326,7 @@ def overfit(field: str, value: object) -> int | float | None:
 
 
 def val_check(field: str, value: object) -> int | float | None:
-    """A fraction of an epoch or a number of steps; the whole of it is None."""
+    """A fraction of an epoch or a number of batches; the whole of it is None."""
     if value is None:
         return None
     found = rules.fraction_or_count(field, value)

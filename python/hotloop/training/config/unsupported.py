@@ -60,10 +60,4 @@ UNSUPPORTED: tuple[Unsupported, ...] = (
         "logging within an epoch is not built yet",
         "leave log_every_n_steps out; the history has a row per epoch",
     ),
-    Unsupported(
-        "val_check_interval",
-        lambda v: v is not None,
-        "validation within an epoch is not built yet",
-        "write check_val_every_n_epoch=1",
-    ),
 )

@@ -1,4 +1,4 @@
-"""History: values by name, one entry per epoch."""
+"""History: values by name, one entry per epoch or validation."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ def _ends(column: Sequence[float]) -> str:
 class History(dict[str, list[float]]):
     """Values by name, one entry per epoch: ``history["val_accuracy"][-1]``.
 
+    With ``val_check_interval`` each validation within an epoch has an entry as well, whose "epoch"
+    says how many were trained, 2.25, and whose training loss is the mean of the epoch so far.
     The last epoch may be one that ``max_steps`` or ``max_time`` cut short. An epoch without a value
     (validation every few epochs) holds NaN, so that all lists have the same length. As text it is
     the first and last value of each; ``dict(history)`` shows all.
@@ -36,17 +38,18 @@ class History(dict[str, list[float]]):
         n = len(self.get("epoch", ()))
         if not n:
             return "History(no epochs)"
+        whole = all(epoch == int(epoch) for epoch in self["epoch"])
         named = [f"{k} {_ends(column)}" for k, column in self.items() if k != "epoch"]
-        return f"History({counted(n, 'epoch')}: {', '.join(named)})"
+        return f"History({counted(n, 'epoch' if whole else 'row')}: {', '.join(named)})"
 
     def append(self, row: dict[str, float]) -> None:
-        """Adds an epoch's values."""
+        """Adds a row of values."""
         length = max((len(column) for column in self.values()), default=0)
         for name in {**dict.fromkeys(self), **row}:
             column = self.setdefault(name, [float("nan")] * length)
             column.append(row.get(name, float("nan")))
 
     def rows(self) -> Iterator[dict[str, float]]:
-        """One dict per epoch."""
+        """One dict per entry."""
         for i in range(len(self.get("epoch", ()))):
             yield {name: column[i] for name, column in self.items()}

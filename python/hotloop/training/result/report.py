@@ -72,10 +72,11 @@ def tables_of(result: TrainResult) -> list[Table]:
 def _of_epochs(result: TrainResult) -> Table:
     """The first, the best epoch's and the last of each value."""
     best = result.best_epoch
-    rows = [["", "first", *([] if best is None else [f"epoch {best}"]), "last"]]
+    rows = [["", "first", *([] if best is None else [f"epoch {best:g}"]), "last"]]
+    at = 0 if best is None else result.history["epoch"].index(best)
     for name, column in result.history.items():
         if name != "epoch":
-            shown = [column[0], *([] if best is None else [column[best - 1]]), column[-1]]
+            shown = [column[0], *([] if best is None else [column[at]]), column[-1]]
             rows.append([name, *(f"{value:.4g}" for value in shown)])
     return Table("", rows)
 

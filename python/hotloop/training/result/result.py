@@ -34,7 +34,8 @@ class TrainResult:
     model : Module
         With its best weights where ``restore_best`` asks for them, else its last.
     history : History
-        ``loss``, ``val_loss``, metrics (``val_accuracy``), ``lr``, ``epoch``, by epoch.
+        ``loss``, ``val_loss``, metrics (``val_accuracy``), ``lr``, ``epoch``, by epoch; with
+        ``val_check_interval`` by validation.
     confusion_matrix : ndarray (C, C), dict of them, or None
         How often validation had which class (rows) and the model said which (columns), in the order
         of the model's outputs and of ``classes``: integers, or sums of sample weights. It is that
@@ -46,18 +47,18 @@ class TrainResult:
         The value that decided which weights are best, such as "val_loss".
     best_score : float or None
         Its best value.
-    best_epoch : int or None
-        Epoch (from 1) that reached it.
+    best_epoch : int or float or None
+        Epoch (from 1) that reached it; 2.25 is a validation within the third.
     best_path : str or None
         File of the model of its best epoch, where one was written: :func:`hotloop.load` reads it.
     last_path : str or None
         The latest checkpoint, where one was written: ``train(..., resume=path)`` goes on from it.
     log_path : str or None
-        The CSV log, where one was written.
+        The log, ``metrics.csv``, else ``metrics.jsonl``, where one was written.
     stop_reason : str
         "completed", "early_stopping", "max_time", "max_steps", "interrupted" or "nan".
     epochs : int
-        Epochs in the history; the last one may be cut short by ``max_steps`` or ``max_time``.
+        Epochs that ended; the last one may be cut short by ``max_steps`` or ``max_time``.
     steps : int
         Optimizer steps of the run, those before it was resumed among them.
     skipped_steps : int
@@ -105,7 +106,7 @@ class TrainResult:
         self.confusion_matrix: Any = facts["confusion_matrix"]
         self.monitor: str | None = facts["monitor"]
         self.best_score: float | None = facts["best_score"]
-        self.best_epoch: int | None = facts["best_epoch"]
+        self.best_epoch: int | float | None = facts["best_epoch"]
         self.best_path: str | None = facts["best_path"]
         self.last_path: str | None = facts["last_path"]
         self.log_path: str | None = facts["log_path"]
@@ -131,7 +132,7 @@ class TrainResult:
     def __repr__(self) -> str:
         best = ""
         if self.best_score is not None:
-            best = f", best {self.monitor} {self.best_score:.4g} in epoch {self.best_epoch}"
+            best = f", best {self.monitor} {self.best_score:.4g} in epoch {self.best_epoch:g}"
         return (
             f"TrainResult({self.stop_reason} after {counted(self.epochs, 'epoch')}, "
             f"{counted(self.steps, 'step')}, {self.seconds:.2f} s on {self.device}{best})"

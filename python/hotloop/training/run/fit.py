@@ -231,7 +231,7 @@ def _last_words(result: TrainResult, config: TrainingConfig) -> str:
     weights = "the last weights"
     if config.restore_best and result.best_score is not None:
         weights = (
-            f"the weights of epoch {result.best_epoch} "
+            f"the weights of epoch {result.best_epoch:g} "
             f"(best {result.monitor}, {result.best_score:.4g})"
         )
     elif result.stop_reason == "nan":

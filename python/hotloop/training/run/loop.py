@@ -29,6 +29,7 @@ from hotloop.training.plans.precision import wants_scale
 from hotloop.training.plans.runtime import SLICE_SECONDS, Runtime
 from hotloop.training.result.history import History
 from hotloop.training.result.result import TrainResult
+from hotloop.training.run.checks import ValidationTimes
 from hotloop.training.run.events import Events
 from hotloop.training.run.header import describe_run
 from hotloop.training.run.matrices import Matrices
@@ -108,6 +109,8 @@ class Run:
         self._interrupts = interrupts
         self._began = began
         self._pace = Pace(planner.config, planner.counts)
+        n_batches = sum(count for _, _, count in planner.train_plans)
+        self._checks = ValidationTimes(planner.config, n_batches, planner.batches_per_step)
         self._stop_reason = ""
         self._events = Events(planner.config.callbacks)
         self._logged: dict[str, float] = {}  # by callbacks, for the epoch's row
@@ -176,6 +179,7 @@ class Run:
             expected=-(-self._planner.counts.total // self._planner.counts.per_epoch),
             is_open=config.max_time is not None or config.early_stopping is not None,
             hidden=[f"val_{name}" for name in self._steps.class_names()],
+            rows_per_epoch=self._checks.per_epoch,
         )
         self._records = Records(
             self, self._planner, self._asked, self._began, self._progress, self._resumed
@@ -271,8 +275,9 @@ class Run:
 
     def _run_epoch(self) -> None:
         session, at = self.runtime.session, self._at
-        epoch, began, waited = self.epoch + 1, time.perf_counter(), self._planner.data_wait
-        saving = self._records.seconds
+        epoch, began = self.epoch + 1, time.perf_counter()
+        self._epoch_began, self._epoch_waited = began, self._planner.data_wait
+        self._epoch_other = self._timings["validate"] + self._records.seconds
         if not at.batches:
             self._steps.train_sums.clear(session)
         total = sum(size * count for _, size, count in self.train_plans)
@@ -287,48 +292,97 @@ class Run:
         with self._planner.explaining_memory():
             complete = self._run_batches(runner)
         now = time.perf_counter()
-        saving = self._records.seconds - saving
-        self._timings["train"] += now - began - saving
-        trained = now - began - saving + at.epoch_seconds
+        trained = self._trained_seconds(now)
+        self._timings["train"] += trained - at.epoch_seconds
         at.epoch_seconds += now - began
-        at.epoch_wait += self._planner.data_wait - waited
+        at.epoch_wait += self._planner.data_wait - self._epoch_waited
+        self._epoch_waited = self._planner.data_wait
         out_of_budget = self._is_over() and self._stop_reason in ("max_steps", "max_time")
         if not complete and self._stop_reason != "nan":
             self._end = self._records.take(for_file=False)  # so that it can go on within the epoch
         if not at.epoch_samples or not (complete or out_of_budget):
             return
+        is_due = self._checks.is_due_at_end(at, epoch)
+        row = self._make_row(epoch, now, trained, validates=is_due or out_of_budget)
+        if row is None:
+            return
+        self._logged.clear()
+        self.epoch = epoch
+        at.end_epoch()
+        self._note_row(epoch, row, trained)
+        self._heed(epoch, row)
+        if self._end is None:
+            self._records.heed_step(ended_epoch=epoch)
+        self._call("on_epoch_end")
+
+    def _trained_seconds(self, now: float) -> float:
+        """Of the epoch up to now, without the validations and saves within it."""
+        other = self._timings["validate"] + self._records.seconds - self._epoch_other
+        return now - self._epoch_began - other + self._at.epoch_seconds
+
+    def _make_row(
+        self, epoch: float, since: float, trained: float, *, validates: bool
+    ) -> dict[str, float] | None:
+        """The history's row of an epoch or of what has been trained of it; None: validation was
+        interrupted, and its pass over the split is incomplete.
+
+        Parameters
+        ----------
+        epoch : float
+            From 1, or how many have been trained.
+        since : float
+            Up to when the epoch's time is counted, by ``time.perf_counter``.
+        trained : float
+            Seconds of its training.
+        validates : bool
+        """
+        session = self.runtime.session
         values = self._steps.values(self._steps.train_sums.read(session))
         row = {"epoch": float(epoch), "loss": values.pop("loss"), **values}
-        is_due = epoch % self.config.check_val_every_n_epoch == 0
-        if self._planner.val_plans and (is_due or out_of_budget):
+        if self._planner.val_plans and validates:
             with self._planner.explaining_memory():
                 row.update(self._validate())
-            if self._interrupts.asked:  # the pass over the split is incomplete
+            if self._interrupts.asked:
                 self._stop_reason = "interrupted"
-                return
+                return None
             self.logs = dict(row)
             self._call("on_validation_end")
         row = {**self._logged, **row}
-        self._logged.clear()
         row["lr"] = self._current_lr()
         if wants_scale(self.config.precision):
             control = session.control()
             row["loss_scale"] = control["loss_scale"]
             row["skipped"] = float(control["skipped"])
-        row["samples_per_second"] = at.epoch_samples / max(trained, 1e-9)
-        row["data_wait"] = at.epoch_wait
+        row["samples_per_second"] = self._at.epoch_samples / max(trained, 1e-9)
+        row["data_wait"] = self._at.epoch_wait + self._planner.data_wait - self._epoch_waited
         row["peak_bytes"] = float(self._planner.peak_bytes())
-        row["seconds"] = at.epoch_seconds + time.perf_counter() - now
+        row["seconds"] = self._at.epoch_seconds + time.perf_counter() - since
+        return row
+
+    def _note_row(self, epoch: float, row: dict[str, float], trained: float) -> None:
+        """Adds a row to the history, and tells who shows and writes it."""
         self.history.append(row)
-        self.epoch = epoch
         self.logs = dict(row)
-        at.end_epoch()
         self._records.log.write(self.history)
-        self._progress.end_epoch(epoch, row, trained)
-        self._heed(row)
-        if self._end is None:
-            self._records.heed_step(ended_epoch=epoch)
-        self._call("on_epoch_end")
+        number = len(self.history["epoch"])
+        self._progress.end_epoch(epoch, row, trained, number)
+
+    def _validates_within(self, more: int = 0) -> bool:
+        """Whether a validation within the epoch is due, when so many more batches have run."""
+        is_due = self._checks.is_due(self._at, self.epoch + 1, more)
+        return bool(self._planner.val_plans) and is_due
+
+    def _validate_within(self) -> None:
+        """Validates in the middle of an epoch."""
+        at, trained = self._at, self._trained_seconds(time.perf_counter())
+        epoch = self.epoch + self._checks.share(at)
+        row = self._make_row(epoch, self._epoch_began, trained, validates=True)
+        if row is None:
+            return
+        self._checks.note(at)
+        self._note_row(epoch, row, trained)
+        self._heed(epoch, {name: row[name] for name in row if name.startswith("val_")})
+        self._records.heed_step()
 
     def _find_place(self) -> None:
         """Finds the batch that follows the samples of the epoch that were trained on: they may have
@@ -357,9 +411,9 @@ class Run:
         at.batches = batches - batches % per_step if is_between else batches
         at.epoch_samples = self._count_rows(at.batches)
 
-    def _heed(self, row: dict[str, float]) -> None:
-        """Does what the monitor makes of an epoch."""
-        verdict = self._monitor.judge(self.epoch, row)
+    def _heed(self, epoch: float, row: dict[str, float]) -> None:
+        """Does what the monitor makes of an epoch, or of the validated values within one."""
+        verdict = self._monitor.judge(epoch, row)
         if verdict.factor is not None:
             self._at.plateau_factor = verdict.factor
             self._set_factor()
@@ -367,7 +421,7 @@ class Run:
             self._weights.keep_best()
             self.matrices.keep_best(is_validated=any(name.startswith("val_") for name in row))
         if self._monitor.name in row and math.isfinite(row[self._monitor.name]):
-            self._records.heed_best(row[self._monitor.name], is_best=verdict.is_best)
+            self._records.heed_best(row[self._monitor.name], epoch, is_best=verdict.is_best)
         if verdict.is_last:
             self._stop_reason = self._stop_reason or "early_stopping"
 
@@ -409,6 +463,9 @@ class Run:
         while at.batches < n_batches:
             if self._is_over():
                 return False
+            if not runner.unfinished and self._validates_within():
+                self._validate_within()
+                continue
             if anomalies.is_on and not runner.unfinished and anomalies.look_ahead(at.batches):
                 self._stop_reason = "nan"
                 return False
@@ -420,7 +477,10 @@ class Run:
                 ran, batches = ran + more, batches + more_batches
             ends_step = ran > 0 and not runner.unfinished
             may_save = ends_step and self._records.keeper.is_due(at.attempted + ran)
-            is_read = may_save or (ends_step and self._events.due_after(at.attempted + ran))
+            is_read = may_save or (
+                ends_step
+                and (self._validates_within(batches) or self._events.due_after(at.attempted + ran))
+            )
             if (is_read or self._stop_reason) and self.runtime.session.control()["stopped"]:
                 how = "stopped"  # by a step of which the device had not told yet
             behind = None
@@ -441,7 +501,8 @@ class Run:
                 return False
             if ran > 0 and not runner.unfinished:
                 self._end_step()
-                if at.batches < n_batches:  # else after validation
+                if at.batches < n_batches and not self._validates_within():
+                    # else after validation
                     self._records.heed_step(may_save=may_save)
         return True
 
@@ -526,6 +587,7 @@ class Run:
             runtime.steps_in_tables(self._applied_at_most),
             self._records.keeper.steps_until_due(self._at.attempted),
             self._events.steps_until_due(self._at.attempted),
+            self._checks.steps_until_due(self._at, self.epoch + 1),
         )
 
     # ---- its state

@@ -1,6 +1,7 @@
 """The monitored value: which epoch is best, when to stop early, when the plateau's rate falls.
 
-It knows values of epochs alone; what follows for weights and rates is for the loop to do.
+It knows values alone, of epochs and of validations within one; what follows for weights and rates
+is for the loop to do.
 """
 
 from __future__ import annotations
@@ -53,9 +54,10 @@ class Monitor:
         Of the value that decides.
     best : float or None
         Its best so far.
-    best_epoch : int or None
+    best_epoch : int or float or None
+        A validation within the third epoch is at 2.25.
     n_judged : int
-        Epochs that had the value.
+        Rows that had the value.
 
     Raises
     ------
@@ -81,16 +83,16 @@ class Monitor:
         self._patience = stopping.patience if stopping else None
         self._bad_rounds = 0
         self.best: float | None = None
-        self.best_epoch: int | None = None
+        self.best_epoch: int | float | None = None
         self.n_judged = 0
 
-    def judge(self, epoch: int, row: dict[str, float]) -> Verdict:
+    def judge(self, epoch: int | float, row: Mapping[str, float]) -> Verdict:
         """The verdict on an epoch, by its values; without validation it says nothing of the best.
 
         Parameters
         ----------
-        epoch : int
-            Its number, from 1.
+        epoch : int or float
+            Its number, from 1; how many were trained, of a validation within one.
         row : dict of str to float
         """
         factor = None

@@ -54,6 +54,8 @@ class Progress:
         Whether early stopping or max_time may end training long before.
     hidden : collection of str
         Values that lines leave out: those of single classes, which the history has.
+    rows_per_epoch : int
+        Lines that an epoch has: more than one where validation runs within it.
     """
 
     def __init__(
@@ -64,9 +66,10 @@ class Progress:
         expected: int | None = None,
         is_open: bool = False,
         hidden: Collection[str] = (),
+        rows_per_epoch: int = 1,
     ) -> None:
         self._epochs = epochs
-        self._expected = epochs if expected is None else expected
+        self._expected = (epochs if expected is None else expected) * rows_per_epoch
         self._is_open = is_open
         self._hidden = {*_HIDDEN, *hidden}
         self._quiet = enabled is False
@@ -109,22 +112,37 @@ class Progress:
         )
         self._bar.update(samples)
 
-    def end_epoch(self, epoch: int, row: dict[str, float], trained: float) -> None:
-        """Closes the epoch with its values; ``trained``: seconds of it without validation."""
+    def end_epoch(
+        self, epoch: float, row: dict[str, float], trained: float, number: int | None = None
+    ) -> None:
+        """Closes the epoch, or what a validation within it ends, with its values.
+
+        Parameters
+        ----------
+        epoch : float
+            From 1; of a validation within one, how many were trained.
+        row : dict of str to float
+        trained : float
+            Seconds of the epoch without validation.
+        number : int, optional
+            Of the line, from 1, where that is not the epoch's.
+        """
         if self._quiet:
             return
         self._held = self._cells(epoch, row, trained)
         now = time.perf_counter()
-        every = _spacing(min(epoch, self._expected) if self._is_open else self._expected)
-        if epoch == 1 or epoch % every == 0 or now >= self._due:
+        number = int(epoch) if number is None else number
+        every = _spacing(min(number, self._expected) if self._is_open else self._expected)
+        if number == 1 or number % every == 0 or now >= self._due:
             self._flush()
             self._due = now + _LONGEST_SILENCE
 
-    def _cells(self, epoch: int, row: dict[str, float], trained: float) -> dict[str, str]:
+    def _cells(self, epoch: float, row: dict[str, float], trained: float) -> dict[str, str]:
         """What is shown of an epoch, by its heading."""
         values = {**{k: row[k] for k in _SHOWN_FIRST if k in row}, **row}
+        at = f"{epoch:.0f}" if epoch == int(epoch) else f"{epoch:.2f}"
         return {
-            "epoch": f"{epoch}/{self._epochs}",
+            "epoch": f"{at}/{self._epochs}",
             **{k: f"{v:.4g}" for k, v in values.items() if k not in self._hidden},
             "lr": f"{row['lr']:.3g}",
             "samples/s": format_count(row["samples_per_second"]),

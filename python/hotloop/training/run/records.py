@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import math
 import re
 import time
 import uuid
@@ -137,11 +136,18 @@ class Records:
             snapshot_bytes(runtime, with_best=config.restore_best),
             best,
             self._run.steps_attempted,
-            self._run.history.get(self._planner.monitor.name, [math.nan] * self._run.epoch),
+            self._run.epoch,
+            self._scores(),
             self._resumed.damaged if self._resumed is not None else (),
         )
         if self.folder.is_asked and (config.logger is not None or config.enable_checkpointing):
             self.folder.open(announce=False)
+
+    def _scores(self) -> dict[float, float]:
+        """From epoch to what is monitored, of the run that is continued."""
+        history = self._run.history
+        column = history.get(self._planner.monitor.name, [])
+        return dict(zip(history.get("epoch", []), column, strict=False))
 
     def describe(self) -> str:
         """Where output is or will be, for the header; "": nowhere."""
@@ -313,11 +319,13 @@ class Records:
         self._tell()
 
     @_timed
-    def heed_best(self, score: float, *, is_best: bool) -> None:
+    def heed_best(self, score: float, epoch: float, *, is_best: bool) -> None:
         """Saves the model of an epoch that may be among the best, unless that can wait.
 
         Parameters
         ----------
+        epoch : float
+            Or of a validation within one.
         score : float
             Of what is monitored.
         is_best : bool
@@ -330,10 +338,10 @@ class Records:
         if (waits and not keeper.is_best_due()) or self.folder.open() is None:
             return
         with self._run.showing_weights():
-            self._hand_best(score, self._run.epoch)
+            self._hand_best(score, epoch)
         self._tell()
 
-    def _hand_best(self, score: float, epoch: int) -> None:
+    def _hand_best(self, score: float, epoch: float) -> None:
         metadata, constants = self._describe_now()
         tensors = {**self._planner.model.state_dict(), **constants}
         self.keeper.save_best(tensors, metadata, epoch, score)

@@ -106,6 +106,7 @@ _OF_THE_LOOP: dict[str, tuple[tuple[Any, ...], str]] = {
     "monitor": (("val_loss",), "compare what evaluate() returns in your loop"),
     "mode": (("auto",), "compare what evaluate() returns in your loop"),
     "check_val_every_n_epoch": ((1,), "call evaluate() where you want it"),
+    "val_check_interval": ((None,), "call evaluate() where you want it"),
     "limit_batches": ((None,), "end your loop after so many batches"),
     "overfit_batches": ((None,), "give step the same batches again"),
     "on_interrupt": (("auto", "raise"), "catch KeyboardInterrupt in your loop"),
