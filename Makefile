@@ -82,7 +82,8 @@ $(STAMP)-torch: | $(STAMP)-venv
 
 # What users may have beside hotloop.
 $(STAMP)-extras: | $(STAMP)-venv
-	@$(PIP) install pandas polars pyarrow matplotlib pillow h5py tokenizers scikit-learn ipykernel
+	@$(PIP) install pandas polars pyarrow matplotlib pillow h5py tokenizers scikit-learn ipykernel \
+		tensorboard
 	@touch $@
 
 # A rival for the matrix products; never a dependency.

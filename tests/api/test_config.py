@@ -228,10 +228,11 @@ GOOD: dict[str, list[tuple[Any, Any]]] = {
     "resume_strict": [(True, True)],
     "check_val_every_n_epoch": [(1, 1), (5, 5)],
     "val_check_interval": [(None, None), (1.0, None)],
-    "log_every_n_steps": [(50, 50)],
+    "log_every_n_steps": [(50, 50), (1, 1)],
     "limit_batches": [(None, None), (10, 10), (1, 1), (1.0, 1.0), (0.25, 0.25)],
     "overfit_batches": [(None, None), (0, None), (0.0, None), (2, 2), (0.01, 0.01)],
-    "logger": [("auto", "auto"), ("csv", "csv"), (True, "csv"), (None, None), (False, None)],
+    "logger": [("auto", "auto"), (True, "csv"), (["csv", "wandb", "csv"], ("csv", "wandb"))],
+    "verbose": [("auto", "auto"), ("lines", "lines")],
     "enable_progress_bar": [*AUTO_GOOD, (True, True)],
     "enable_checkpointing": [(False, False)],
     "enable_model_summary": FLAG_GOOD,
@@ -319,7 +320,8 @@ BAD: dict[str, list[Any]] = {
     "log_every_n_steps": NOT_POSITIVE_INTS,
     "limit_batches": [0, 0.0, -1, 1.5, 10.0, True, "1", float("nan")],
     "overfit_batches": [-1, 1.5, True, False, "1", float("nan")],
-    "logger": ["sqlite", "", 3, ["csv"]],
+    "logger": ["sqlite", "", 3, ["auto"], ["csv", None], [["csv"]], object(), {}],
+    "verbose": [True, False, 0, 1, 2, None, "line", ""],
     "enable_progress_bar": AUTO_BAD,
     "enable_checkpointing": FLAG_BAD,
     "enable_model_summary": FLAG_BAD,
@@ -327,12 +329,10 @@ BAD: dict[str, list[Any]] = {
 }
 
 UNSUPPORTED: dict[str, list[Any]] = {
-    "log_every_n_steps": [1, 100],
     "devices": [2, -1, [0, 1]],
     "strategy": ["ddp", "fsdp"],
     "optimizer": [OptimizerConfig("adam", amsgrad=True), {"name": "adamw", "amsgrad": True}],
     "swa": [True],
-    "logger": ["tensorboard", "wandb", "mlflow", "trackio"],
 }
 
 
@@ -400,6 +400,7 @@ def test_defaults_are_those_of_the_design() -> None:
         "log_every_n_steps": 50,
         "logger": "auto",
         "enable_progress_bar": "auto",
+        "verbose": "auto",
         "enable_checkpointing": True,
         "enable_model_summary": True,
         "callbacks": (),

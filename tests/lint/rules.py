@@ -309,7 +309,14 @@ PYTHON_LAYERS: dict[str, set[str]] = {
     "training.generation": {*_BELOW_RUNS, "training.inference"},
     "training.result": {*_BELOW_RUNS, "interop", "training.inference"},
     "training.checkpoints": {*_BELOW_RUNS, "interop", "training.inference", "training.result"},
-    "training.run": {*_BELOW_RUNS, "training.checkpoints", "training.inference", "training.result"},
+    "training.loggers": {*_BELOW_RUNS, "training.checkpoints", "training.result"},
+    "training.run": {
+        *_BELOW_RUNS,
+        "training.checkpoints",
+        "training.inference",
+        "training.loggers",
+        "training.result",
+    },
 }
 PYTHON_BASE = {"errors", "_core", "_version"}
 # A module's call on arrays is a prediction, and its device is that of predictions: what points up.

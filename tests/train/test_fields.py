@@ -128,11 +128,12 @@ FIELDS: dict[str, tuple[Any, dict[str, Any]]] = {
     "resume_strict": (False, {"_resume": True}),
     "check_val_every_n_epoch": (2, {}),
     "val_check_interval": (0.5, {}),
-    "log_every_n_steps": (10, {}),
+    "log_every_n_steps": (2, {}),
     "limit_batches": (1, {}),
     "overfit_batches": (1, {}),
     "logger": (None, {}),
     "enable_progress_bar": (False, {}),
+    "verbose": ("lines", {}),
     "enable_checkpointing": (False, {"output_dir": "here"}),
     "enable_model_summary": (False, {}),
     "callbacks": ((Interrupting(),), {}),
@@ -176,7 +177,7 @@ def observe(
 
 def shown(text: str) -> set[str]:
     """Whether header, epochs and the model's layers are shown."""
-    return {word for word in ("hotloop:", "epoch 1/", "Linear") if word in text}
+    return {word for word in ("Using device", "hotloop:", "epoch 1/", "Linear") if word in text}
 
 
 def short_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:

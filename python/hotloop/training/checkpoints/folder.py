@@ -3,6 +3,7 @@
     runs/3/config.toml         the configuration, as resolved when the run began
     runs/3/environment.json    versions, machine, device
     runs/3/metrics.csv         the history, a row per epoch
+    runs/3/steps.csv           losses and rates of steps; other loggers' files beside them
     runs/3/checkpoints/        step-000001200.safetensors, best-epoch7-val_loss0.1234.safetensors
 
 A run that asked for output, by ``output_dir``, ``logger`` or ``save_every``, has its folder before
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING
 from hotloop import _core
 from hotloop.base.environment import describe_environment
 from hotloop.errors import BusyError, CheckpointError
+from hotloop.training.config.schema import listed_loggers
 
 if TYPE_CHECKING:
     from hotloop.training.config import TrainingConfig
@@ -31,6 +33,7 @@ __all__ = ["DIRECTORY", "RunFolder"]
 
 UNASKED_AFTER = 60.0  # seconds of a run that did not ask for output
 DIRECTORY = "runs"  # where none is asked for
+_WRITERS = ("csv", "jsonl", "tensorboard")  # loggers with files in the folder
 
 
 class RunFolder:
@@ -76,7 +79,7 @@ class RunFolder:
         self._is_refused = False
         self.is_asked = (
             config.output_dir is not None
-            or config.logger not in ("auto", None)
+            or any(name in _WRITERS for name in listed_loggers(config.logger) if type(name) is str)
             or config.save_every is not None
             or continued is not None
         )
@@ -90,6 +93,11 @@ class RunFolder:
     def parent(self) -> str:
         """The folder that it is made in."""
         return self._parent
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the disk refused it, so that nothing will be written."""
+        return self._is_refused
 
     def open(self, *, announce: bool = True) -> str | None:
         """Its path where something may be written, else None.

@@ -25,7 +25,7 @@ _FREE = frozenset((
     "detect_anomaly", "early_stopping", "restore_best", "output_dir", "save_top_k", "save_last",
     "save_every", "max_disk", "resume_strict", "check_val_every_n_epoch", "val_check_interval",
     "log_every_n_steps", "logger", "enable_progress_bar", "enable_checkpointing",
-    "enable_model_summary", "callbacks",
+    "enable_model_summary", "verbose", "callbacks",
 ))  # fmt: skip
 
 
@@ -189,13 +189,14 @@ def adopt(resumed: Resumed, config: Any, overrides: Mapping[str, Any]) -> Traini
     if config is None:
         is_from_file = not asked.unwritable()  # else the objects are there
         lost = [name for name in unwritten if is_from_file and name not in overrides]
-        if "callbacks" in lost:
-            lost.remove("callbacks")
-            warn(
-                "resume: callbacks are no part of a checkpoint; give callbacks= again where they "
-                "are needed",
-                CheckpointWarning,
-            )
+        for name, what in (("callbacks", "callbacks"), ("logger", "loggers that are objects")):
+            if name in lost:
+                lost.remove(name)
+                warn(
+                    f"resume: {what} are no part of a checkpoint; give {name}= again where they "
+                    "are needed",
+                    CheckpointWarning,
+                )
         if lost:
             raise ConfigError(
                 f"resume: {named(lost)} of the run cannot be read from a file (a function or a "

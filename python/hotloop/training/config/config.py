@@ -282,17 +282,25 @@ class TrainingConfig:
         the optimizer step that they belong to. As in Lightning the end of an epoch is validated
         only where the interval ends there. Each validation is judged, and is a row of the history.
     log_every_n_steps : int
-        Steps from one logged line to the next; an epoch has one line yet.
+        Optimizer steps from one that is logged to the next. Nothing is read from the device more
+        often than that, nor than once a second, but for 256 steps at least.
     limit_batches : int or float, optional
         Batches per epoch, or a fraction of them, rounded down to one at least.
     overfit_batches : int or float, optional
         Train and validate on these few batches of the training data.
-    logger : {"auto", "csv"} or None
-        "csv" writes the history to ``<output_dir>/<number>/metrics.csv``. "auto" does where an
-        ``output_dir`` is given, or as soon as a run has taken a minute.
+    logger : str, object, list of them, or None
+        "csv" writes the history to ``<output_dir>/<number>/metrics.csv`` and steps to
+        ``steps.csv``; "auto" does where an ``output_dir`` is given, or as soon as a run has taken
+        a minute. "jsonl" writes ``metrics.jsonl``, "tensorboard" an event file; "wandb" (offline,
+        unless WANDB_MODE says otherwise), "mlflow" and "trackio" log to their local stores. Each
+        of the last four needs its package. An object has ``log(values, step=)``,
+        ``log_metrics(values, step)`` or ``add_scalar(name, value, step)``.
     enable_progress_bar : "auto" or bool
         "auto" shows a line per epoch, of more than 50 epochs one in n, and in terminals and
         notebooks a bar. False shows nothing, header and summary included.
+    verbose : {"auto", "lines"}
+        "lines" is for log files: first a line each for device, mixed precision, cuDNN and the
+        GPU's memory, no bar, each epoch's line, and one a minute within an epoch.
     enable_checkpointing : bool
         Whether checkpoints and best models are written.
     enable_model_summary : bool
@@ -386,8 +394,9 @@ class TrainingConfig:
     log_every_n_steps: int = setting(50, whole(1))
     limit_batches: int | float | None = setting(None, optional(rules.fraction_or_count))
     overfit_batches: int | float | None = setting(None, schema.overfit)
-    logger: str | None = setting("auto", schema.logger)
+    logger: Any = setting("auto", schema.logger)
     enable_progress_bar: bool | str = setting("auto", schema.auto_or_flag)
+    verbose: str = setting("auto", schema.verbose)
     enable_checkpointing: bool = setting(True, flag)
     enable_model_summary: bool = setting(True, flag)
     callbacks: tuple[Any, ...] = setting((), schema.callbacks)

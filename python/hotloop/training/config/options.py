@@ -59,8 +59,9 @@ class TrainerOptions(TypedDict, total=False):
     log_every_n_steps: int
     limit_batches: int | float | None
     overfit_batches: int | float | None
-    logger: str | bool | None
+    logger: object
     enable_progress_bar: bool | str
+    verbose: str
     enable_checkpointing: bool
     enable_model_summary: bool
     callbacks: object

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from hotloop.base import rules
 from hotloop.base.rules import FrozenDict, Rule, choice, flag, number, reject, whole
+from hotloop.base.scalars import plain
 from hotloop.base.suggest import closest
 from hotloop.errors import ConfigError
 from hotloop.training.config.parts import (
@@ -26,6 +27,7 @@ from hotloop.training.config.parts import (
 )
 
 __all__ = [
+    "LOGGERS",
     "auto_or_flag",
     "callbacks",
     "class_weight",
@@ -33,6 +35,7 @@ __all__ = [
     "devices",
     "early_stopping",
     "ema",
+    "listed_loggers",
     "logger",
     "loss",
     "metrics",
@@ -50,6 +53,7 @@ __all__ = [
     "seed",
     "setting",
     "val_check",
+    "verbose",
 ]
 
 T = TypeVar("T")
@@ -300,14 +304,57 @@ def patterns(field: str, value: object) -> tuple[str, ...] | None:
     return None if value is None else rules.names(field, value)
 
 
-def logger(field: str, value: object) -> str | None:
-    """A logger's name or "auto"; True is "csv", False is None."""
+LOGGERS = ("csv", "jsonl", "tensorboard", "wandb", "mlflow", "trackio")
+# Methods by which an object takes values, the first that it has.
+_LOGS = ("log_metrics", "add_scalar", "log")
+
+
+def logger(field: str, value: object) -> object:
+    """A logger's name or "auto", an object that logs, or several; True is "csv", False is None."""
+    value = plain(value)
     if value is None or value is False:
         return None
     if value is True:
         return "csv"
-    found: str = choice("auto", "csv", "tensorboard", "wandb", "mlflow", "trackio")(field, value)
-    return found
+    if isinstance(value, (list, tuple)):
+        several: list[object] = []
+        for i, item in enumerate(value):
+            found = _one_logger(f"{field}[{i}]", item, LOGGERS)
+            if not any(one is found or (type(one) is str and one == found) for one in several):
+                several.append(found)
+        return tuple(several) if len(several) > 1 else several[0] if several else None
+    return _one_logger(field, value, ("auto", *LOGGERS))
+
+
+def _one_logger(field: str, value: object, names: tuple[str, ...]) -> object:
+    if isinstance(value, str):
+        return choice(*names)(field, value)
+    if isinstance(value, type):
+        reject(field, "must be an object", value, f"write {value.__name__}(...) to make one")
+    if not any(callable(getattr(value, method, None)) for method in _LOGS):
+        listed = ", ".join(map(repr, names))
+        reject(
+            field,
+            f"must be one of {listed}, None, an object with log(values, step=...), or a list of "
+            "these",
+            value,
+        )
+    return value
+
+
+def listed_loggers(value: Any) -> tuple[Any, ...]:
+    """The names and objects of a field ``logger`` in its canonical form."""
+    if value is None:
+        return ()
+    return value if isinstance(value, tuple) else (value,)
+
+
+def verbose(field: str, value: object) -> str:
+    """How a run is shown; silence is another setting's."""
+    if isinstance(value, str) and value in ("auto", "lines"):
+        return value
+    fix = "write enable_progress_bar=False for silence"
+    reject(field, "must be 'auto' or 'lines'", value, fix)
 
 
 def seed(field: str, value: object) -> int | None:

@@ -107,7 +107,6 @@ _ELSEWHERE: Mapping[str, str] = {
     ),
     "validation_split": "write DataModule.from_arrays(X, y, val=...)",
     "validation_data": "write DataModule.from_arrays(X, y, val=(X_val, y_val))",
-    "verbose": "write enable_progress_bar=False for silence",
     "patience": "write early_stopping=<epochs>, or SchedulerConfig('plateau', patience=...)",
     **dict.fromkeys(("min_delta", "tol"), "write early_stopping=EarlyStopping(min_delta=...)"),
     "random_state": "write seed=...",

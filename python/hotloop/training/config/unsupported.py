@@ -48,16 +48,4 @@ UNSUPPORTED: tuple[Unsupported, ...] = (
         "stochastic weight averaging is not built yet",
         "write ema=True for a moving average of the weights",
     ),
-    Unsupported(
-        "logger",
-        lambda v: v not in ("auto", "csv", None),
-        "this logger is not built yet",
-        "write logger='csv', or log from a callback",
-    ),
-    Unsupported(
-        "log_every_n_steps",
-        lambda v: v != 50,
-        "logging within an epoch is not built yet",
-        "leave log_every_n_steps out; the history has a row per epoch",
-    ),
 )

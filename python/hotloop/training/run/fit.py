@@ -20,6 +20,7 @@ from hotloop.nn.module import Module
 from hotloop.nn.parameter import hold, release
 from hotloop.training.checkpoints.resuming import Resumed, adopt, chosen_then, find, staying
 from hotloop.training.config import TrainingConfig
+from hotloop.training.loggers.loggers import check_loggers
 from hotloop.training.plans.accelerator import losing_device, take_autotune_cache
 from hotloop.training.plans.fitted import check_model, exclusive
 from hotloop.training.plans.methods import check_callbacks
@@ -131,6 +132,7 @@ def train(
     config = config.with_settings_of_callbacks()
     check_callbacks(config.callbacks)
     config.check_supported()
+    check_loggers(config.logger)
     data = as_datamodule(datamodule)
     with exclusive(model, "train", trains=True), losing_device():
         begins_with = config if resumed is None else chosen_then(resumed, config)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hotloop import _core
 from hotloop.base.messages import counted, format_bytes, format_count
 from hotloop.data.described import name_shape
 from hotloop.data.module import DataModule
 from hotloop.data.split import Split
-from hotloop.training.plans.accelerator import name_device
+from hotloop.training.config.schema import listed_loggers
+from hotloop.training.plans.accelerator import library_roots, name_device
 from hotloop.training.plans.precision import describe
 from hotloop.training.plans.steps import Steps
 from hotloop.training.run.planner import Planner
 from hotloop.training.scoring.functions import describe_functions
 
-__all__ = ["describe_run", "header_lines"]
+__all__ = ["describe_run", "header_lines", "start_lines"]
 
 _COLUMNS = 100
 
@@ -36,6 +38,7 @@ def describe_run(planner: Planner, output: str, resumed: str = "") -> str:
     str
     """
     config, data, runtime = planner.config, planner.data, planner.runtime
+    first = start_lines(planner) if config.verbose == "lines" else []
     train, val = data.split("train"), data.split("val")
     assert train is not None  # DataModule always has training rows
     optimizer = config.optimizer_config
@@ -96,7 +99,42 @@ def describe_run(planner: Planner, output: str, resumed: str = "") -> str:
         facts.insert(0, ("resumed from", resumed))
     if config.accumulate_grad_batches > 1:
         facts.append(("accumulate", str(config.accumulate_grad_batches)))
-    return header_lines(facts)
+    loggers = listed_loggers(config.logger)
+    if loggers not in ((), ("auto",), ("csv",)):
+        named = (one if isinstance(one, str) else type(one).__name__ for one in loggers)
+        facts.append(("loggers", ", ".join(named)))
+    return "\n".join([*first, header_lines(facts)])
+
+
+def start_lines(planner: Planner) -> list[str]:
+    """What other trainers' log files begin with: device, mixed precision, cuDNN, memory, versions.
+
+    Parameters
+    ----------
+    planner : Planner
+        After ``prepare``.
+    """
+    config, memory = planner.config, planner.device.memory()
+    devices = config.devices
+    number = devices[0] if isinstance(devices, tuple) else 0
+    is_mixed = planner.runtime.compute_dtype in ("float16", "bfloat16")
+    amp = "Mixed precision training (AMP)"
+    lines = [
+        f"Using device: {'cpu' if memory is None else f'cuda:{number}'}",
+        f"✓ {amp} enabled" if is_mixed else f"{amp} disabled",
+    ]
+    if memory is None:
+        return lines
+    benchmark = "cuDNN benchmark mode"
+    lines.append(f"✓ {benchmark} enabled" if config.benchmark else f"{benchmark} disabled")
+    lines.append(f"✓ CUDA Memory: {memory['total_bytes'] / 1e9:.2f} GB")
+    libraries = _core.survey("cuda", library_roots())["libraries"]
+    found = {library["name"]: library["version"] for library in libraries}
+    lines += [
+        f"{name} version: {found[library] or 'none'}"
+        for name, library in (("CUDA", "CUDA driver"), ("cuDNN", "cuDNN"))
+    ]
+    return lines
 
 
 def _describe_memory(planner: Planner) -> str:

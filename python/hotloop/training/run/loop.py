@@ -11,7 +11,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from hotloop import _core
@@ -114,6 +114,7 @@ class Run:
         self._stop_reason = ""
         self._events = Events(planner.config.callbacks)
         self._logged: dict[str, float] = {}  # by callbacks, for the epoch's row
+        self._own_names: Collection[str] = ()  # those that are no values of the run
         self.logs: dict[str, float] = {}
         self.exception: BaseException | None = None
         self._has_begun = self._has_ended = False
@@ -180,6 +181,7 @@ class Run:
             is_open=config.max_time is not None or config.early_stopping is not None,
             hidden=[f"val_{name}" for name in self._steps.class_names()],
             rows_per_epoch=self._checks.per_epoch,
+            lines=config.verbose == "lines",
         )
         self._records = Records(
             self, self._planner, self._asked, self._began, self._progress, self._resumed
@@ -219,7 +221,7 @@ class Run:
                     self._count_on()
                     self._records.finish(self._records.take(for_file=False))
             with contextlib.suppress(Exception):
-                self._records.close()
+                self._records.close(failed=True)
 
     def _describe_resumed(self) -> str:
         """What the run goes on from, for the header."""
@@ -306,10 +308,10 @@ class Run:
         row = self._make_row(epoch, now, trained, validates=is_due or out_of_budget)
         if row is None:
             return
-        self._logged.clear()
         self.epoch = epoch
         at.end_epoch()
         self._note_row(epoch, row, trained)
+        self._logged.clear()
         self._heed(epoch, row)
         if self._end is None:
             self._records.heed_step(ended_epoch=epoch)
@@ -347,6 +349,7 @@ class Run:
                 return None
             self.logs = dict(row)
             self._call("on_validation_end")
+        self._own_names = self._logged.keys() - row.keys()
         row = {**self._logged, **row}
         row["lr"] = self._current_lr()
         if wants_scale(self.config.precision):
@@ -363,7 +366,7 @@ class Run:
         """Adds a row to the history, and tells who shows and writes it."""
         self.history.append(row)
         self.logs = dict(row)
-        self._records.log.write(self.history)
+        self._records.log.log_row(row, self.history, self._at.attempted, self._own_names)
         number = len(self.history["epoch"])
         self._progress.end_epoch(epoch, row, trained, number)
 
@@ -500,6 +503,7 @@ class Run:
                 self._stop_reason = "nan"
                 return False
             if ran > 0 and not runner.unfinished:
+                self._records.log.heed_steps(at.attempted, self.epoch + 1)
                 self._end_step()
                 if at.batches < n_batches and not self._validates_within():
                     # else after validation
@@ -588,6 +592,7 @@ class Run:
             self._records.keeper.steps_until_due(self._at.attempted),
             self._events.steps_until_due(self._at.attempted),
             self._checks.steps_until_due(self._at, self.epoch + 1),
+            self._records.log.steps_until_due(self._at.attempted),
         )
 
     # ---- its state

@@ -54,6 +54,8 @@ class Progress:
         Whether early stopping or max_time may end training long before.
     hidden : collection of str
         Values that lines leave out: those of single classes, which the history has.
+    lines : bool
+        Whether it is for a log file: no bar, each line at once, and one a minute within an epoch.
     rows_per_epoch : int
         Lines that an epoch has: more than one where validation runs within it.
     """
@@ -67,6 +69,7 @@ class Progress:
         is_open: bool = False,
         hidden: Collection[str] = (),
         rows_per_epoch: int = 1,
+        lines: bool = False,
     ) -> None:
         self._epochs = epochs
         self._expected = (epochs if expected is None else expected) * rows_per_epoch
@@ -74,7 +77,9 @@ class Progress:
         self._hidden = {*_HIDDEN, *hidden}
         self._quiet = enabled is False
         bar = enabled is True or is_notebook() or sys.stderr.isatty()
-        self._use_bar = bar and not self._quiet
+        self._use_bar = bar and not self._quiet and not lines
+        self._lines = lines and not self._quiet
+        self._samples = self._done = 0  # of the epoch
         self._bar: Any = None
         self._title = ""
         # Of an epoch that is not shown unless it is the last.
@@ -95,15 +100,19 @@ class Progress:
 
     def begin_epoch(self, epoch: int, samples: int, *, done: int = 0) -> None:
         """Starts epoch number ``epoch`` (from 1) of ``samples`` training samples, after some."""
+        self._title = f"epoch {epoch}/{self._epochs}"
+        self._samples, self._done = samples, done
         if not self._use_bar:
             return
         if self._bar is None:
             self._bar = _open_bar(self._epochs * samples, (epoch - 1) * samples + done)
-        self._title = f"epoch {epoch}/{self._epochs}"
         self._bar.set_description(self._title, refresh=False)
 
     def advance(self, samples: int, values: dict[str, float]) -> None:
         """Adds samples; shows loss, lr and the like."""
+        self._done += samples
+        if self._lines and time.perf_counter() >= self._due:
+            self._show_within(values)
         if self._bar is None:
             return
         self._bar.set_description(self._title, refresh=False)
@@ -111,6 +120,12 @@ class Progress:
             {name: f"{value:.4g}" for name, value in values.items()}, refresh=False
         )
         self._bar.update(samples)
+
+    def _show_within(self, values: dict[str, float]) -> None:
+        """A line of an epoch that takes longer than a minute."""
+        shown = "  ".join(f"{name} {value:<7.4g}" for name, value in values.items())
+        self.show(f"{self._title}  {self._done:,} of {self._samples:,} samples  {shown}".rstrip())
+        self._due = time.perf_counter() + _LONGEST_SILENCE
 
     def end_epoch(
         self, epoch: float, row: dict[str, float], trained: float, number: int | None = None
@@ -133,7 +148,7 @@ class Progress:
         now = time.perf_counter()
         number = int(epoch) if number is None else number
         every = _spacing(min(number, self._expected) if self._is_open else self._expected)
-        if number == 1 or number % every == 0 or now >= self._due:
+        if self._lines or number == 1 or number % every == 0 or now >= self._due:
             self._flush()
             self._due = now + _LONGEST_SILENCE
 

@@ -28,9 +28,9 @@ from hotloop.training.checkpoints.keeper import Keeper
 from hotloop.training.checkpoints.resuming import Resumed, check_same_data
 from hotloop.training.checkpoints.snapshot import Snapshot, capture, plain, restore, snapshot_bytes
 from hotloop.training.config import TrainingConfig
+from hotloop.training.loggers.loggers import Loggers
 from hotloop.training.plans.runtime import Sums, trace_two_rows
 from hotloop.training.result.saving import describe_model
-from hotloop.training.run.csvlog import CsvLog
 
 if TYPE_CHECKING:
     from hotloop.training.run.loop import Run
@@ -80,7 +80,7 @@ class Records:
 
     Attributes
     ----------
-    log : CsvLog
+    log : Loggers
     keeper : Keeper
     seconds : float
         That training stood still for checkpoints.
@@ -117,7 +117,7 @@ class Records:
             monitor=planner.monitor.name,
             larger_is_better=planner.monitor.larger_is_better,
         )
-        self.log = CsvLog(self.folder, is_wanted=config.logger in ("auto", "csv"))
+        self.log = Loggers(config, self.folder, progress.show)
         self._known = {name for name, _ in state_items(planner.model)}
         self._asked = asked
         self._id = resumed.snapshot.run["id"] if resumed is not None else uuid.uuid4().hex
@@ -142,6 +142,11 @@ class Records:
         )
         if self.folder.is_asked and (config.logger is not None or config.enable_checkpointing):
             self.folder.open(announce=False)
+        self.log.begin(runtime.session, self._name(), self._run.steps_attempted)
+
+    def _name(self) -> str:
+        """Of the run, in trackers."""
+        return f"{type(self._planner.model).__name__}-{self._id[:8]}"
 
     def _scores(self) -> dict[float, float]:
         """From epoch to what is monitored, of the run that is continued."""
@@ -191,6 +196,7 @@ class Records:
             monitor = state["monitor"] | {"best": None, "best_epoch": None}
             state = state | {"monitor": monitor}
         self._run.load_state_dict(state)
+        self.log.load_state_dict(state.get("loggers", {}))
         self._run.matrices.load(snapshot.tensors)
 
     def _sums(self) -> Sums:
@@ -262,6 +268,7 @@ class Records:
         """
         self.keeper.wait()  # for there is memory for one copy
         run, planner = self._run, self._planner
+        self.log.heed_steps(run.steps_attempted, run.epoch + 1, now=True)  # none is lost
         sums = list(self._sums().stores) if run.is_within_epoch else []
         with_best = run.has_best
         tensors, control = capture(planner.runtime, self._known, sums, with_best=with_best)
@@ -284,6 +291,7 @@ class Records:
             "data": self._fingerprint(),
             "trainable": self._trainable,
             "model": self._model_digest if for_file else "",
+            "loggers": self.log.state_dict(),
             # An abandoned step had begun, and begins again.
             "control": control | {"attempted": run.steps_attempted},
             **run.state_dict(),
@@ -376,12 +384,20 @@ class Records:
         if self.keeper.is_wanted(best) and self.folder.open() is not None:
             self._hand_best(best, epoch)
 
-    def close(self) -> None:
-        """Waits until everything is on disk, says so, and lets other calls go on with the run."""
+    def close(self, *, failed: bool = False) -> None:
+        """Waits until everything is on disk, says so, and lets other calls go on with the run.
+
+        Parameters
+        ----------
+        failed : bool
+            Whether an error ended it.
+        """
         try:
+            self.log.heed_steps(self._run.steps_attempted, self._run.epoch + 1, now=True)
             self.keeper.wait()
             self._tell()
         finally:
+            self.log.close(failed=failed)
             self.keeper.close()
             self.folder.close()
 

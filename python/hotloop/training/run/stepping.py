@@ -118,6 +118,8 @@ _OF_THE_LOOP: dict[str, tuple[tuple[Any, ...], str]] = {
     "max_disk": ((None,), "write what state_dict() gives in your loop"),
     "resume_strict": ((True,), "load_state_dict() what state_dict() gave in your loop"),
     "logger": (("auto", None), "write what step() and evaluate() return in your loop"),
+    "log_every_n_steps": ((50,), "write what step() and evaluate() return in your loop"),
+    "verbose": (("auto",), "show what step() returns in your loop"),
     "enable_progress_bar": (("auto", False), "show what step() returns in your loop"),
 }
 

@@ -1,4 +1,4 @@
-"""The "csv" logger: one row per epoch in ``metrics.csv`` of the run's folder.
+"""The history of a run as ``metrics.csv`` of its folder: a row per epoch or validation.
 
 The atomic writer replaces the file, so that a reader never sees half a row and a new column gets
 its header; once a second at most, and at the end, for a durable write takes longer than many an
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from hotloop.training.checkpoints.folder import RunFolder
     from hotloop.training.result.history import History
 
-__all__ = ["CsvLog"]
+__all__ = ["HistoryFile"]
 
 _SECONDS_BETWEEN = 1.0
 _SHARE = 0.02  # of the time at most, where a write takes long
 
 
-class CsvLog:
+class HistoryFile:
     """Writes a run's history; an error of the disk is reported once and never ends training.
 
     Parameters
@@ -63,7 +63,7 @@ class CsvLog:
         try:
             _core.write_file(self.path, [text.getvalue().encode()])
         except CheckpointError as error:
-            self._folder.say(f"hotloop: warning: the CSV log stops here: {error}")
+            self._folder.say(f"hotloop: warning: metrics.csv stops here: {error}")
             self.path, self._is_wanted = None, False
         done = time.perf_counter()
         self._due = done + max(_SECONDS_BETWEEN, (done - now) / _SHARE)
