@@ -14,6 +14,7 @@ from hotloop import nn
 from hotloop.data import augment
 from hotloop.data.module import DataModule
 from hotloop.training.config.parts import OPTIMIZERS, SCHEDULERS
+from hotloop.training.config.schema import LOGGERS
 from hotloop.training.scoring.catalogue import METRICS
 from hotloop.training.scoring.losses import LOSSES
 
@@ -88,6 +89,7 @@ def test_readme_lists_what_there_is() -> None:
         "metrics": METRICS,
         "optimizers": OPTIMIZERS,
         "schedules": SCHEDULERS,
+        "loggers": LOGGERS,
         "data": [name for name in dir(DataModule) if name.startswith("from_")],
         "augmentation": [n for n in augment.__all__ if inspect.isclass(getattr(augment, n))],
     }
