@@ -819,14 +819,14 @@ _PREDICTED = [
     Mutant(
         "checkpoints-count-as-training",
         _LOOP,
-        "        saving = self._records.seconds - saving\n",
-        "        saving = 0.0\n",
+        'other = self._timings["validate"] + self._records.seconds - self._epoch_other',
+        "other = 0.0",
         python(_TESTS + "progress.py::test_the_time_of_checkpoints_is_their_own"),
     ),
     Mutant(
         "waiting-of-all-epochs-is-that-of-one",
         _LOOP,
-        "at.epoch_wait += self._planner.data_wait - waited",
+        "at.epoch_wait += self._planner.data_wait - self._epoch_waited",
         "at.epoch_wait += 0.0",
         python("tests/data/test_datasets.py::test_waiting_is_said"),
     ),

@@ -356,13 +356,14 @@ class Records:
 
     @_timed
     def finish(self, snapshot: Snapshot | None) -> None:
-        """Saves where the run ended.
+        """Saves where the run ended, and logs its last steps.
 
         Parameters
         ----------
         snapshot : Snapshot or None
             Of its end; None: nothing is to be saved, since it went wrong.
         """
+        self.log.heed_steps(self._run.steps_attempted, self._run.epoch + 1, now=True)
         if snapshot is None or not self.keeper.saves_last:
             return
         steps = snapshot.run["position"]["attempted"]
@@ -393,7 +394,6 @@ class Records:
             Whether an error ended it.
         """
         try:
-            self.log.heed_steps(self._run.steps_attempted, self._run.epoch + 1, now=True)
             self.keeper.wait()
             self._tell()
         finally:
