@@ -10,6 +10,7 @@ import hotloop as hl
 import numpy as np
 import pytest
 from hotloop.training.checkpoints.snapshot import Snapshot
+from hotloop.training.run import loop
 from train.recipes import classes, mlp, quiet, same_bits, weights
 
 X, Y = classes(100)
@@ -78,6 +79,35 @@ def test_training_is_what_it_was(fields: dict[str, Any], is_streamed: bool) -> N
     assert len(within.history["epoch"]) == 15
     for name in ("loss", "val_loss", "val_accuracy", "lr"):
         assert [within.history[name][i] for i in ends] == whole.history[name]
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_slices_that_end_within_a_step(accumulate: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a long step the core gives back control in the middle: then nothing is validated."""
+    config = quiet(max_epochs=2, val_check_interval=4, accumulate_grad_batches=accumulate)
+    plain, cut = mlp(dropout=0.2), mlp(dropout=0.2)
+    whole = hl.train(plain, data(), config)
+    monkeypatch.setattr(loop, "SLICE_SECONDS", 0.0)
+    unfinished: list[int] = []
+    begin = loop.Run._validate_within
+
+    def look(self: Any) -> None:
+        assert not self._planner.runner.unfinished
+        begin(self)
+
+    monkeypatch.setattr(loop.Run, "_validate_within", look)
+    advance = loop.Run._advance
+
+    def count(self: Any, steps: int, batches: int) -> int:
+        unfinished.append(self._planner.runner.unfinished)
+        return advance(self, steps, batches)
+
+    monkeypatch.setattr(loop.Run, "_advance", count)
+    result = hl.train(cut, data(), config)
+    assert any(unfinished)
+    assert same_bits(weights(plain), weights(cut))
+    for name in ("epoch", "loss", "val_loss", "lr"):
+        assert np.array_equal(result.history[name], whole.history[name], equal_nan=True)
 
 
 def test_values_are_those_of_the_moment() -> None:

@@ -466,7 +466,7 @@ class Run:
         while at.batches < n_batches:
             if self._is_over():
                 return False
-            if not runner.unfinished and self._validates_within():
+            if self._validates_within():  # whole steps alone are counted: none is cut
                 self._validate_within()
                 continue
             if anomalies.is_on and not runner.unfinished and anomalies.look_ahead(at.batches):
