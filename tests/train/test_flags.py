@@ -77,6 +77,7 @@ VALUES: dict[str, tuple[str, Any]] = {
     "enable_progress_bar": ("auto", "auto"),
     "enable_checkpointing": ("false", False),
     "enable_model_summary": ("false", False),
+    "verbose": ("lines", "lines"),
 }  # fmt: skip
 NEEDS = {"momentum": {"optimizer": "sgd"}}  # beside it
 
