@@ -73,6 +73,11 @@ GOOD: dict[str, list[tuple[Any, Any]]] = {
         ("1.5h", 5400.0),
         ("10min", 600.0),
         ("00:12:00:00", 43200.0),
+        ("08:30:00", 30600.0),
+        ("10 minutes", 600.0),
+        ("1 Hour 30 min", 5400.0),
+        ("2 days 1 second", 172801.0),
+        ("45 secs", 45.0),
         (datetime.timedelta(minutes=2), 120.0),
     ],
     "optimizer": [

@@ -282,23 +282,26 @@ def fraction_or_count(field: str, value: object) -> int | float:
     return found
 
 
-_DURATION_FIX = "write seconds as a number, or a text like '1h30m', '45s' or '00:12:00:00'"
+_DURATION_FIX = "write seconds as a number, or a text like '1h30m', '45 seconds' or '08:30:00'"
 _UNIT_SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 
 
 def duration(field: str, value: object) -> float:
-    """A time span as seconds, timedelta, ``"1h30m"`` or ``"DD:HH:MM:SS"``, returned in seconds."""
+    """A time span: seconds, timedelta, ``"1h30m"``, ``"10 minutes"``, ``"HH:MM:SS"`` or, with days
+    before that, ``"DD:HH:MM:SS"``; returned in seconds.
+    """
     import datetime
     import re
 
     if isinstance(value, datetime.timedelta):
         seconds = value.total_seconds()
     elif isinstance(value, str):
-        clock = re.fullmatch(r"(\d+):(\d+):(\d+):(\d+)", value.strip())
+        clock = re.fullmatch(r"(?:(\d+):)?(\d+):(\d+):(\d+)", value.strip())
+        # "1h30m", "90 minutes", "1 hour 30 min"
+        units = (r"d(?:ays?)?", r"h(?:ours?|rs?)?", r"m(?:in(?:ute)?s?)?", r"s(?:ec(?:ond)?s?)?")
+        number = r"(\d+(?:\.\d+)?)"
         spans = re.fullmatch(
-            r"\s*(?:(\d+(?:\.\d+)?)\s*d)?\s*(?:(\d+(?:\.\d+)?)\s*h)?"
-            r"\s*(?:(\d+(?:\.\d+)?)\s*m(?:in)?)?\s*(?:(\d+(?:\.\d+)?)\s*s)?\s*",
-            value,
+            r"\s*" + "".join(rf"(?:{number}\s*{unit}\s*)?" for unit in units), value.lower()
         )
         found = clock or spans
         if found is None or not any(found.groups()):
