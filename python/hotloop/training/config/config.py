@@ -133,8 +133,9 @@ class TrainingConfig:
         Optimizer steps after which training ends, if that comes before max_epochs.
     max_time : float, str or timedelta, optional
         Time after which training ends, but not before the first step: seconds, ``"1h30m"``,
-        ``"90 minutes"``, ``"HH:MM:SS"`` or ``"DD:HH:MM:SS"``. It begins with the first epoch, after planning. Where it comes before
-        max_epochs and max_steps, the schedule runs by the share of time used.
+        ``"90 minutes"``, ``"HH:MM:SS"`` or ``"DD:HH:MM:SS"``. It begins with the first epoch, after
+        planning. Where it comes before max_epochs and max_steps, the schedule runs by the share of
+        time used.
     optimizer : str or OptimizerConfig
         "adamw", "adam", "sgd", "rmsprop" or "lion".
     lr : float
