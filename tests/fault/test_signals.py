@@ -122,7 +122,7 @@ def end_one(phase: str, number: signal.Signals, seed: int, folder: Path) -> None
     for one in kept:
         Snapshot.read(one.path)
     if number == signal.SIGINT:
-        steps = int(out.split()[1])
+        steps = int(out.partition("INTERRUPTED")[2])
         assert [steps_of(one.path) for one in kept[:1]] == [steps][: steps > 0], why
     assert not list(folder.rglob(".*.tmp.*"))
 
