@@ -64,7 +64,7 @@ def cross_validate(
         ``make_model()`` returns a new Module, for each fold once: a class, or ``lambda: Net(3)``.
     datamodule : DataModule, or a tuple (X, y)
         Training and validation rows together are divided anew; test rows are in no fold. How, is
-        decided as for :meth:`DataModule.fold`: of classes each fold has its share, groups go whole,
+        decided as for ``DataModule.fold``: of classes each fold has its share, groups go whole,
         data that was split by time is divided in its order, windows always.
     training_config : TrainingConfig, optional
         Of each fold's training. All have its seed, and so begin with the same weights; with
@@ -72,7 +72,7 @@ def cross_validate(
     folds : int
         How many.
     split, gap
-        As for :meth:`DataModule.fold`.
+        As for ``DataModule.fold``.
     predictions : bool
         Whether validation rows are predicted; False for models whose outputs are too large to be
         kept.
@@ -90,7 +90,7 @@ def cross_validate(
     Raises
     ------
     ConfigError, DataError, ShapeError, TraceError, NotFiniteError, OutOfMemoryError
-        As :func:`hotloop.train` and :meth:`DataModule.fold` do; the text names the fold.
+        As :func:`hotloop.train` and ``DataModule.fold`` do; the text names the fold.
     ConfigError
         If make_model returns no Module, or one that was returned before.
     TrainingInterrupted
