@@ -86,11 +86,4 @@ MUTANTS = [
         "statistics.pstdev(values)",
         python(_TESTS + "test_mean_and_deviation"),
     ),
-    Mutant(
-        "folds-table-is-not-escaped",
-        _RESULT,
-        "first, *others = (html.escape(cell) for cell in head)",
-        "first, *others = head",
-        python(_TESTS + "test_names_are_escaped"),
-    ),
 ]

@@ -831,11 +831,11 @@ _PREDICTED = [
         python("tests/data/test_datasets.py::test_waiting_is_said"),
     ),
     Mutant(
-        "a-page-is-not-escaped",
-        _TRAINING + "result/page.py",
-        """headings = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)""",
-        """headings = "".join(f"<th>{cell}</th>" for cell in head)""",
-        python(_TESTS + "pages.py::test_a_page_has_what_the_result_has"),
+        "a-table-is-not-escaped",
+        "python/hotloop/base/tables.py",
+        """made.append(f'<{tag} style="{style}">{html.escape(cell)}</{tag}>')""",
+        """made.append(f'<{tag} style="{style}">{cell}</{tag}>')""",
+        python(_TESTS + "cross_validation.py::test_names_are_escaped"),
     ),
     Mutant(
         "a-notebook-shows-the-first-epochs-alone",

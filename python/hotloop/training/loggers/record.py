@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -55,7 +56,7 @@ class Start(NamedTuple):
     known: Mapping[str, str]
 
 
-class Logger:
+class Logger(abc.ABC):
     """Writes records somewhere. What it raises ends it, and never training.
 
     Attributes
@@ -78,12 +79,12 @@ class Logger:
         self.path: str | None = None
         self.state: dict[str, str] = {}
 
-    def begin(self, start: Start) -> None:
+    def begin(self, start: Start) -> None:  # noqa: B027  some have nothing to do
         """Before the first step."""
 
+    @abc.abstractmethod
     def log(self, record: Record) -> None:
         """Writes a record; steps never fall."""
-        raise NotImplementedError
 
-    def end(self, *, failed: bool) -> None:
+    def end(self, *, failed: bool) -> None:  # noqa: B027  likewise
         """When training has ended, or failed."""

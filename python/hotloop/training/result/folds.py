@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hotloop.base.messages import counted, format_seconds
+from hotloop.base.tables import as_html, as_text
 from hotloop.training.result.result import TrainResult
 
 __all__ = ["CrossValidation"]
@@ -103,27 +103,13 @@ class CrossValidation:
 
     def __str__(self) -> str:
         head, rows = self._table()
-        widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-        lines = [
-            "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip()
-            for row in (head, *rows)
-        ]
-        return "\n".join([self._title(), *lines])
+        return f"{self._title()}\n{as_text([head, *rows])}"
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        head, rows = self._table()
-        first, *others = (html.escape(cell) for cell in head)
-        right = ' style="text-align:right"'
-        lines = [f"<tr><th>{first}</th>{''.join(f'<th{right}>{one}</th>' for one in others)}</tr>"]
-        for row in rows:
-            name, *cells = (html.escape(cell) for cell in row)
-            shown = "".join(f"<td{right}>{cell}</td>" for cell in cells)
-            lines.append(f"<tr><th>{name}</th>{shown}</tr>")
-        body = "\n".join(lines)
-        return f"<table>\n<caption>{html.escape(self._title())}</caption>\n{body}\n</table>"
+        return as_html(*self._table(), caption=self._title())
 
     def _title(self) -> str:
         done = len(self.results)

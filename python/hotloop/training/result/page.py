@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hotloop.base.environment import describe_environment
 from hotloop.base.messages import format_bytes, format_seconds
+from hotloop.base.tables import as_html
 from hotloop.training.result.plotting import draw_history
 from hotloop.training.result.report import Table, tables_of
 
@@ -21,9 +22,7 @@ _MAX_EPOCHS = 500  # rows of the table; of more epochs one in n
 _STYLE = """
 body{font:15px/1.45 system-ui,sans-serif;max-width:1100px;margin:2em auto;padding:0 1em;color:#222}
 h1{font-size:1.5em} h2{font-size:1.1em;margin:2em 0 .5em;border-bottom:1px solid #ccc}
-table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:13px}
-th,td{padding:2px 9px;text-align:right;border-bottom:1px solid #eee}
-th:first-child,td:first-child{text-align:left} thead th{border-bottom:1px solid #999}
+table{font-size:13px} td{border-bottom:1px solid #eee} th{border-bottom:1px solid #999}
 pre{background:#f6f6f6;padding:.8em;overflow-x:auto;font-size:12px} svg{max-width:100%;height:auto}
 div.wide{overflow-x:auto} summary{cursor:pointer}
 """
@@ -92,28 +91,12 @@ def _curves(result: TrainResult) -> str:
 
 
 def _table(table: Table) -> str:
-    """Cells that have a share are the darker the larger it is."""
-    head, *body = table.rows
-    lines = []
-    for i, row in enumerate(body):
-        cells = []
-        for j, cell in enumerate(row):
-            style = ""
-            if table.shares is not None and j > 0 and table.shares[i, j - 1] > 0:
-                # Blue with white behind it; the text stays readable.
-                style = f' style="background:rgba(70,120,200,{0.75 * table.shares[i, j - 1]:.3f})"'
-            cells.append(f"<td{style}>{html.escape(cell)}</td>")
-        lines.append(f"<tr>{''.join(cells)}</tr>")
-    headings = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
-    return (
-        f'<div class="wide"><table><thead><tr>{headings}</tr></thead>'
-        f"<tbody>{''.join(lines)}</tbody></table></div>"
-    )
+    head, *rows = table.rows
+    return f'<div class="wide">{as_html(head, rows, shares=table.shares)}</div>'
 
 
 def _facts(facts: Iterable[tuple[str, str]]) -> str:
-    rows = [f"<tr><td>{html.escape(k)}</td><td>{html.escape(v)}</td></tr>" for k, v in facts]
-    return f'<div class="wide"><table><tbody>{"".join(rows)}</tbody></table></div>'
+    return f'<div class="wide">{as_html((), list(facts))}</div>'
 
 
 def _epochs(result: TrainResult) -> list[list[str]]:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hotloop.base.messages import counted
+from hotloop.base.tables import as_text
 from hotloop.training.scoring.classification import SHARES, average
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def describe_result(result: TrainResult) -> str:
     """
     parts = [repr(result)]
     for table in tables_of(result):
-        text = _as_text(table.rows)
+        text = as_text(table.rows)
         parts.append(f"{table.title}\n{text}" if table.title else text)
     return "\n\n".join(parts)
 
@@ -101,11 +102,3 @@ def _of_classes(target: str, matrix: npt.NDArray[Any], names: Sequence[Any]) -> 
         title = "confusion matrix, rows true, columns predicted"
         tables.append(Table(title, [["", *labels], *cells], shares))
     return tables
-
-
-def _as_text(rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip()
-        for row in rows
-    )

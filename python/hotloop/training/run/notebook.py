@@ -9,34 +9,11 @@ import html
 import importlib
 from typing import Any
 
-__all__ = ["EpochTable", "table_of"]
+from hotloop.base.tables import as_html
+
+__all__ = ["EpochTable"]
 
 _WIDTH = 100  # columns of the bar
-
-
-def table_of(rows: list[dict[str, str]]) -> str:
-    """Rows of cells by heading as an HTML table; a cell that a row lacks is empty.
-
-    Parameters
-    ----------
-    rows : list of dict of str to str
-
-    Returns
-    -------
-    str
-    """
-    headings = list(dict.fromkeys(name for row in rows for name in row))
-    cell = "padding:1px 8px;text-align:right"
-    head = "".join(f'<th style="{cell}">{html.escape(name)}</th>' for name in headings)
-    lines = [
-        "".join(f'<td style="{cell}">{html.escape(row.get(name, ""))}</td>' for name in headings)
-        for row in rows
-    ]
-    body = "".join(f"<tr>{line}</tr>" for line in lines)
-    return (
-        '<table style="border-collapse:collapse;font-variant-numeric:tabular-nums">'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    )
 
 
 class EpochTable:
@@ -113,7 +90,9 @@ class _Shown:
     """A state: as HTML, and as text where that is not shown."""
 
     def __init__(self, rows: list[dict[str, str]], lines: list[str], bar: str) -> None:
-        self._html = (table_of(rows) if rows else "") + f"<pre>{html.escape(bar)}</pre>"
+        head = list(dict.fromkeys(name for row in rows for name in row))
+        table = as_html(head, [[row.get(name, "") for name in head] for row in rows])
+        self._html = (table if rows else "") + f"<pre>{html.escape(bar)}</pre>"
         self._text = "\n".join([*lines, bar])
 
     def __repr__(self) -> str:
