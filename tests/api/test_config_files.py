@@ -67,6 +67,7 @@ random_options = st.fixed_dictionaries(
         "seed": st.integers(0, 2**63 - 1),
         "gradient_clip_val": st.one_of(st.none(), positive),
         "param_groups": st.one_of(st.none(), st.lists(groups, max_size=3)),
+        "layer_decay": st.one_of(st.none(), st.floats(0.01, 1.0)),
         "freeze": st.one_of(st.none(), st.lists(plain_text, min_size=1)),
         "ema": st.one_of(st.booleans(), st.floats(0.01, 0.99)),
         "early_stopping": st.one_of(

@@ -48,6 +48,7 @@ VALUES: dict[str, tuple[str, Any]] = {
     "gradient_clip_val": ("none", None),
     "gradient_clip_algorithm": ("value", "value"),
     "param_groups": ('[{params = "0", lr_scale = 0.1}]', [{"params": "0", "lr_scale": 0.1}]),
+    "layer_decay": ("0.75", 0.75),
     "freeze": ("body.*,head", ("body.*", "head")),
     "unfreeze": ("head", ("head",)),
     "recompute": ("false", False),

@@ -215,6 +215,9 @@ class TrainingConfig:
         Global norm, or each element.
     param_groups : list of ParamGroup or dict, optional
         ``{"params": pattern or patterns, "lr" or "lr_scale": ..., "weight_decay": ...}``.
+    layer_decay : float, optional
+        By what the learning rate is multiplied from a layer to the one before it, nearer to the
+        input; the last layer has ``lr``. Groups with a rate of their own keep that.
     freeze, unfreeze : str or list of str, optional
         Patterns of modules or parameters that are not trained, and exceptions from that.
     recompute : "auto", bool, float or list of str
@@ -370,6 +373,7 @@ class TrainingConfig:
     gradient_clip_val: float = setting(1.0, schema.clip)
     gradient_clip_algorithm: str = setting("norm", choice("norm", "value"))
     param_groups: tuple[ParamGroup, ...] | None = setting(None, schema.param_groups)
+    layer_decay: float | None = setting(None, optional(schema.LAYER_DECAY))
     freeze: tuple[str, ...] | None = setting(None, schema.patterns)
     unfreeze: tuple[str, ...] | None = setting(None, schema.patterns)
     recompute: bool | float | str | tuple[str, ...] = setting("auto", schema.recompute)

@@ -100,6 +100,7 @@ class TrainingOptions(TrainerOptions, total=False):
     class_weight: str | Sequence[float] | Mapping[Any, float] | Sequence[tuple[Any, float]] | None
     seed: int | None
     param_groups: Sequence[ParamGroup | Mapping[str, Any]] | None
+    layer_decay: float | None
     freeze: str | Sequence[str] | None
     unfreeze: str | Sequence[str] | None
     ema: bool | float | EMAConfig | Mapping[str, Any]

@@ -27,6 +27,7 @@ from hotloop.training.config.parts import (
 )
 
 __all__ = [
+    "LAYER_DECAY",
     "LOGGERS",
     "auto_or_flag",
     "callbacks",
@@ -276,6 +277,11 @@ def recompute(field: str, value: object) -> bool | float | str | tuple[str, ...]
         share: float = _SHARE(field, value)
         return share if 0 < share < 1 else share == 1
     return flag(field, value)
+
+
+LAYER_DECAY = number(
+    above=0.0, at_most=1.0, fix="a usual value is 0.75; None is the same rate for all layers"
+)
 
 
 def param_groups(field: str, value: object) -> tuple[ParamGroup, ...] | None:

@@ -20,6 +20,7 @@ from hotloop.graph.loss_parts import loss_terms
 from hotloop.graph.symbolic import Tensor
 from hotloop.training.plans.batch import call_step
 from hotloop.training.plans.fitted import Fitted
+from hotloop.training.plans.layers import scales_of_layers
 from hotloop.training.plans.methods import check_methods, check_sequences
 from hotloop.training.plans.mixing import check_mixing, mix_batch, mix_losses
 from hotloop.training.plans.precision import wants_scale
@@ -461,14 +462,16 @@ class Steps:
         names = [name for slot in slots for name in slot.names]
         for group in config.param_groups or ():
             select("param_groups", group.params, names)  # refuses a pattern that matches nothing
+        by_layer = scales_of_layers(self.runtime.model, config.layer_decay)
         for slot in self.runtime.layout.trainable:
             begin, end = slot.offset, slot.offset + slot.size
-            scale, decay = 1.0, float(optimizer.weight_decay or 0.0)
+            scale = by_layer.get(id(slot.owner), 1.0)
+            decay = float(optimizer.weight_decay or 0.0)
             if not config.decay_norm_and_bias and len(slot.owner.shape) < 2:
                 decay = 0.0
             for group in config.param_groups or ():
                 if any(map(group.covers, slot.names)):
-                    scale = _scale_of(group, config.lr)
+                    scale = _scale_of(group, config.lr, scale)
                     decay = decay if group.weight_decay is None else group.weight_decay
                     break
             if slot.name in self.no_grad:
@@ -753,11 +756,11 @@ def _means(totals: Mapping[str, Any], kind: str) -> dict[str, float]:
     return means
 
 
-def _scale_of(group: ParamGroup, lr: float) -> float:
-    """A group's learning rate as a multiple of the configuration's."""
+def _scale_of(group: ParamGroup, lr: float, otherwise: float) -> float:
+    """A group's learning rate as a multiple of the configuration's; ``otherwise``: it has none."""
     if group.lr is not None:
         return group.lr / lr
-    return 1.0 if group.lr_scale is None else group.lr_scale
+    return otherwise if group.lr_scale is None else group.lr_scale
 
 
 def _optimizer_op(optimizer: Any) -> tuple[str, dict[str, Any]]:

@@ -11,6 +11,7 @@ from hotloop.data.module import DataModule
 from hotloop.data.split import Split
 from hotloop.training.config.schema import listed_loggers
 from hotloop.training.plans.accelerator import library_roots, name_device
+from hotloop.training.plans.layers import describe_layers
 from hotloop.training.plans.precision import describe
 from hotloop.training.plans.steps import Steps
 from hotloop.training.run.planner import Planner
@@ -67,6 +68,7 @@ def describe_run(planner: Planner, output: str, resumed: str = "") -> str:
     if runtime.has_own_memory:
         one_by_one = config.cuda_graph is False
         facts.append(("steps", "launched one by one" if one_by_one else "as CUDA graphs"))
+    by = config.layer_decay or 1.0
     is_weighted = any(field.name == "weight" for field in train.fields)
     functions = ", ".join(
         described
@@ -85,6 +87,7 @@ def describe_run(planner: Planner, output: str, resumed: str = "") -> str:
         *([("metrics", functions)] if functions else []),
         ("optimizer", f"{optimizer.name} lr {config.lr:g}{decay}"),
         *([("groups", _describe_groups(planner))] if config.param_groups else []),
+        *([("layers", describe_layers(planner.model, by, config.lr))] if by < 1 else []),
         ("schedule", config.scheduler_config.name + by_time),
         ("clip", f"{clip:g} {config.gradient_clip_algorithm}" if clip else "off"),
         *([("anomalies", "each step is looked into")] if config.detect_anomaly else []),
