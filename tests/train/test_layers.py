@@ -101,6 +101,17 @@ class Block(nn.Module):
         return x + self.body(x)
 
 
+class Heads(nn.Module):
+    """As attention is written in courses: a list of modules deep within a block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = Wrapped(
+            nn.ModuleList([Wrapped(nn.Linear(8, 4)), Wrapped(nn.Linear(8, 4))])
+        )
+        self.out = nn.Linear(8, 8)
+
+
 class Tokens(nn.Module):
     """Two tables, a norm of the input, blocks in a list and a head that is the first table."""
 
@@ -140,6 +151,8 @@ def test_what_is_looked_into() -> None:
         "inner.inner.0", "inner.inner.1", "head",
     ]  # fmt: skip
     assert names(nn.Sequential(Wrapped(stack), nn.Linear(8, 3))) == ["0.inner.0", "0.inner.1", "1"]
+    attending = nn.Sequential(Heads(), Heads())
+    assert names(Wrapped(attending, nn.Linear(8, 3))) == ["inner.0", "inner.1", "head"]
     assert names(Wrapped(Wrapped(nn.Linear(8, 8), nn.Linear(8, 3)))) == [
         "inner.inner", "inner.head",
     ]  # fmt: skip
