@@ -34,6 +34,7 @@ from hotloop.training.config import ModelCheckpoint as ModelCheckpoint
 from hotloop.training.config import OptimizerConfig as OptimizerConfig
 from hotloop.training.config import ParamGroup as ParamGroup
 from hotloop.training.config import SchedulerConfig as SchedulerConfig
+from hotloop.training.config import SWAConfig as SWAConfig
 from hotloop.training.config import TrainerConfig as TrainerConfig
 from hotloop.training.config import TrainingConfig as TrainingConfig
 from hotloop.training.generation import generate as generate

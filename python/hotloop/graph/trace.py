@@ -107,6 +107,9 @@ class Trace:
     recomputed : collection of int
         ``id`` of each module that is computed again in the backward pass, as :meth:`checkpoint`
         does it; of those within one another the outermost.
+    collected : collection of int
+        ``id`` of each running statistic that evaluation collects: the plain average of those of
+        batches, by which it normalises meanwhile.
 
     Attributes
     ----------
@@ -141,6 +144,7 @@ class Trace:
         numbers: Mapping[str, float] | None = None,
         kept: Collection[int] = (),
         recomputed: Collection[int] = (),
+        collected: Collection[int] = (),
     ) -> None:
         self.graph = graph
         self.training = training
@@ -154,7 +158,8 @@ class Trace:
         self.least_values: int | None = None
         self.stores: dict[str, tuple[str, int]] | None = None
         self._leaf_for = leaf_for
-        self._kept = kept
+        self._kept = frozenset(kept) | frozenset(collected)
+        self._collected = collected
         self._recomputed = recomputed
         self._in_recomputed = False
         # Ids, not tensors: those point here, and a cycle would keep the graph until a collection.
@@ -190,6 +195,10 @@ class Trace:
             if self.training or key in self._kept:
                 self.graph.commit(self._leaves[key], value.id_in(self))
         self._assigned.clear()
+
+    def collects(self, owner: Any) -> bool:
+        """Whether a running statistic is collected in evaluation."""
+        return id(owner) in self._collected
 
     # ---- values
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from hotloop.base.messages import warn
 from hotloop.errors import ModelWarning, ShapeError
+from hotloop.graph import trace as tracing
 from hotloop.nn import functional as F
 from hotloop.nn.functional.arguments import NonNegative, Shape, Size
 from hotloop.nn.module import Module
@@ -147,22 +148,31 @@ class BatchNorm(ChannelNorm):
     def forward(self, input: Any) -> Any:
         self._check_input(input)
         momentum: Any = 0.0 if self.momentum is None else self.momentum  # None: it is counted
-        updates = self.training and self.track_running_stats
+        trace = tracing.active()
+        collects = trace is not None and trace.collects(self.running_mean)
+        own = self.training or collects
+        updates = own and self.track_running_stats
         if updates and self.num_batches_tracked is not None:
             count = self.num_batches_tracked + 1
             self.num_batches_tracked.assign(count)
-            if self.momentum is None:
+            if self.momentum is None or collects:
                 momentum = 1.0 / count.float()
         return F.batch_norm(
             input,
-            self.running_mean if updates or not self.training else None,
-            self.running_var if updates or not self.training else None,
+            self.running_mean if updates or not own else None,
+            self.running_var if updates or not own else None,
             self.weight,
             self.bias,
-            training=self.training or self.running_mean is None,
+            training=own or self.running_mean is None,
             momentum=momentum,
             eps=self.eps,
         )
+
+    def statistics(self) -> list[Buffer]:
+        """The running statistics that training moves, and their count."""
+        values = (self.running_mean, self.running_var, self.num_batches_tracked)
+        moves = self.track_running_stats and self._training is not False
+        return [value for value in values if value is not None] if moves else []
 
 
 class BatchNorm1d(BatchNorm):

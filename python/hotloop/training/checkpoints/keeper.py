@@ -159,6 +159,7 @@ class Keeper:
         epoch: int,
         scores: Mapping[float, float],
         damaged: Collection[str] = (),
+        since: int = 0,
     ) -> None:
         """Looks whether there is room, and what the folder holds already.
 
@@ -172,6 +173,8 @@ class Keeper:
             From epoch to the value of what is monitored, of a run that goes on.
         damaged : collection of str
             Checkpoints that were found not to be whole: the first ones to go.
+        since : int
+            The epoch before which any is worse than those to come.
 
         Raises
         ------
@@ -198,9 +201,9 @@ class Keeper:
             self._commit = max((one.commit for one in known), default=0)
             self._kept = sorted(known, key=lambda one: one.path in damaged or one.commit < 0)
             self.last_path = self._kept[0].path if self._kept else None
-            self._find_best(path, scores)
+            self._find_best(path, scores, since)
 
-    def _find_best(self, folder: str, scores: Mapping[float, float]) -> None:
+    def _find_best(self, folder: str, scores: Mapping[float, float], since: int) -> None:
         """The models of this run's epochs: those of another monitor, or of epochs that a run which
         went another way had, are left where they are.
         """
@@ -215,7 +218,7 @@ class Keeper:
             except (CheckpointError, KeyError, ValueError):
                 continue
             if scores.get(epoch) == score and metadata.get("monitor") == self._monitor:
-                self._best.append((score, path))
+                self._best.append((score if epoch >= since else self._worst, path))
         self._sort_best()
 
     def _check_room(self, needed: int) -> None:
@@ -316,6 +319,15 @@ class Keeper:
         if k < 0 or len(self._best) < k:
             return True
         return self._sign * score < self._sign * self._best[k - 1][0]
+
+    def begin_again(self) -> None:
+        """Ranks the models that are kept behind all those to come."""
+        self.wait()
+        self._best = [(self._worst, path) for _, path in self._best]
+
+    @property
+    def _worst(self) -> float:
+        return self._sign * math.inf
 
     # ---- saving
 

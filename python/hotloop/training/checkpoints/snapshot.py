@@ -8,6 +8,7 @@ them. What only resuming needs stands under names of its own:
     hotloop.state.<name>                values that state_dict leaves out, and a loss's
     hotloop.optimizer.<n>.<name>        moments, in the order of the optimizer's
     hotloop.ema.<name>                  the average of a loss's weights
+    hotloop.swa.<name>                  the same of swa, of buffers that state_dict leaves out too
     hotloop.best.<name>                 the best weights so far
     hotloop.sum.<name>                  sums of losses and metrics of an epoch that has begun
     hotloop.matrix.last.<target>        the confusion matrix of the last validation
@@ -44,7 +45,7 @@ __all__ = [
 
 _VERSION = 1
 _TRAINED, _STATE, _BEST = "hotloop.trained.", "hotloop.state.", "hotloop.best."
-_AVERAGE, _SUM = "hotloop.ema.", "hotloop.sum."
+_AVERAGE, _SWA, _SUM = "hotloop.ema.", "hotloop.swa.", "hotloop.sum."
 _CONTROL = ("attempted", "applied", "skipped", "loss_scale", "good_steps", "lr")
 
 
@@ -168,14 +169,14 @@ def _cut(flat: Array, slots: list[Slot], prefix: str) -> Iterator[tuple[str, Arr
             yield prefix + name, value
 
 
-def snapshot_bytes(runtime: Runtime, *, with_best: bool) -> int:
-    """Bytes of the arrays of a snapshot."""
+def snapshot_bytes(runtime: Runtime, *, copies: int) -> int:
+    """Bytes of the arrays of a snapshot, with so many copies of all weights beside them."""
     found = [(store, np.dtype(dtype).itemsize * n) for store, dtype, _, _, n in _stores(runtime)]
     own = sum(n for store, n in found if store in runtime.layout.stores())
-    return sum(n for _, n in found) + own * with_best
+    return sum(n for _, n in found) + own * copies
 
 
-def predict_bytes(runtime: Runtime, graph: Graph, *, with_best: bool) -> int:
+def predict_bytes(runtime: Runtime, graph: Graph, *, copies: int) -> int:
     """The same of a session that is to train by this graph, before there are its stores."""
     own = sum(np.dtype(dtype).itemsize * n for dtype, n in runtime.layout.stores().values())
     wide = np.dtype(runtime.device.float_dtype).itemsize
@@ -184,11 +185,16 @@ def predict_bytes(runtime: Runtime, graph: Graph, *, with_best: bool) -> int:
         for leaf in graph.leaves()
         if leaf["kind"] == "state" and (leaf["store"] or "").startswith(("ema", "optimizer."))
     }
-    return int(own * (1 + with_best) + sum(moments.values()))
+    return int(own * (1 + copies) + sum(moments.values()))
 
 
 def capture(
-    runtime: Runtime, known: Collection[str], sums: Sequence[str], *, with_best: bool
+    runtime: Runtime,
+    known: Collection[str],
+    sums: Sequence[str],
+    *,
+    with_best: bool,
+    with_average: bool,
 ) -> tuple[dict[str, Array], dict[str, Any]]:
     """The session's values as tensors of a checkpoint, and what the control block counts.
 
@@ -202,6 +208,8 @@ def capture(
         Stores of an epoch's sums.
     with_best : bool
         Whether there are best weights.
+    with_average : bool
+        Whether there is an average of ``swa``.
 
     Returns
     -------
@@ -221,6 +229,14 @@ def capture(
                 (others if prefix else tensors)[name] = value
             else:
                 others[_STATE + name] = value
+        if with_average and not prefix:
+            averaged = session.read(f"swa.{store}", dtype)
+            for name, value in _cut(averaged, slots, prefix):
+                if name in known:
+                    others[_TRAINED + name] = tensors[name]
+                    tensors[name] = value
+                else:
+                    others[_SWA + name] = value
         if with_best and not prefix:
             others.update(_cut(session.read(f"best.{store}", dtype), slots, _BEST))
     others.update((_SUM + name, session.read(name, "float64")) for name in sums)
@@ -251,15 +267,18 @@ def restore(
     tensors, session = snapshot.tensors, runtime.session
     missing: list[str] = []
     for store, dtype, prefix, slots, n in _stores(runtime):
-        flat, best = np.zeros(n, dtype), np.zeros(n, dtype)
+        flat, best, average = (np.zeros(n, dtype) for _ in range(3))
+        has_average = not prefix and f"swa.{store}" in session.stores()
         for slot in slots:
+            name = slot.names[0]
             for places, values in (
-                (_places(prefix, slot.names[0]), flat),
-                ([] if prefix else [_BEST + slot.names[0]], best),
+                (_places(prefix, name), flat),
+                ([] if prefix else [_BEST + name], best),
+                ([_SWA + name, name] if has_average else [], average),
             ):
-                found = next((name for name in places if name in tensors), None)
+                found = next((place for place in places if place in tensors), None)
                 if found is None:
-                    missing += [] if values is best else places[-1:]
+                    missing += places[-1:] if values is flat else []
                     continue
                 if tensors[found].shape != tuple(slot.owner.shape):
                     raise CheckpointError(
@@ -270,6 +289,8 @@ def restore(
         session.write(store, flat)
         if not prefix and f"best.{store}" in session.stores():
             session.write(f"best.{store}", best)
+        if has_average:  # that of no epoch yet is read by no one
+            session.write(f"swa.{store}", average)
     for name, n in sums.items():
         sums_then = tensors.get(_SUM + name)
         if sums_then is None or sums_then.size != n:

@@ -36,6 +36,7 @@ from hotloop.training.config.parts import (
     ParamGroup,
     Part,
     SchedulerConfig,
+    SWAConfig,
     refuse_changes,
 )
 from hotloop.training.config.schema import monitor_mode, setting
@@ -49,6 +50,7 @@ __all__ = [
     "ModelCheckpoint",
     "OptimizerConfig",
     "ParamGroup",
+    "SWAConfig",
     "SchedulerConfig",
     "TrainerConfig",
     "TrainingConfig",
@@ -252,8 +254,11 @@ class TrainingConfig:
     ema : bool, float or EMAConfig
         Exponential moving average of the weights, True with a decay of 0.999. Validation and the
         final model use it.
-    swa : bool
-        Stochastic weight averaging; not in this version.
+    swa : bool, float or SWAConfig
+        Stochastic weight averaging: the model gets an equal average of the weights at the ends of
+        the last epochs, from a share of them on, which True makes 0.75. The learning rate goes to
+        a constant there, and statistics of batch norms are computed anew by a pass over the
+        training rows after each of these epochs. Validation uses the average. Excludes ``ema``.
     early_stopping : int, bool or EarlyStopping, optional
         Validation rounds without improvement before training stops.
     monitor : str
@@ -383,7 +388,7 @@ class TrainingConfig:
     on_interrupt: str = setting("auto", choice("auto", "return", "raise"))
     detect_anomaly: bool = setting(False, flag)
     ema: bool | EMAConfig = setting(False, schema.ema)
-    swa: bool = setting(False, flag)
+    swa: bool | SWAConfig = setting(False, schema.swa)
     early_stopping: EarlyStopping | None = setting(None, schema.early_stopping)
     monitor: str = setting("val_loss", rules.text)
     mode: str = setting("auto", MODE)
@@ -444,6 +449,17 @@ class TrainingConfig:
             raise ConfigError(
                 f"overfit_batches: excludes limit_batches, got overfit_batches="
                 f"{self.overfit_batches!r} and limit_batches={self.limit_batches!r}; keep one"
+            )
+        if self.swa and self.ema:
+            raise ConfigError(
+                f"swa: excludes ema, for a model has one average, got swa={self.swa!r} and "
+                f"ema={self.ema!r}; keep one"
+            )
+        first = getattr(self.swa, "start", 0.0)
+        if isinstance(first, int) and first > self.max_epochs > 0:
+            raise ConfigError(
+                f"swa.start: must be an epoch of the training, got {first!r} with "
+                f"max_epochs={self.max_epochs!r}; write a share, such as 0.75"
             )
 
     def check_supported(self) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         OptimizerConfig,
         ParamGroup,
         SchedulerConfig,
+        SWAConfig,
     )
 
 __all__ = ["TrainerOptions", "TrainingOptions"]
@@ -104,7 +105,7 @@ class TrainingOptions(TrainerOptions, total=False):
     freeze: str | Sequence[str] | None
     unfreeze: str | Sequence[str] | None
     ema: bool | float | EMAConfig | Mapping[str, Any]
-    swa: bool
+    swa: bool | float | SWAConfig | Mapping[str, Any]
     early_stopping: bool | int | EarlyStopping | Mapping[str, Any] | None
     monitor: str
     mode: str

@@ -31,6 +31,7 @@ __all__ = [
     "OptimizerConfig",
     "ParamGroup",
     "Part",
+    "SWAConfig",
     "SchedulerConfig",
 ]
 
@@ -564,6 +565,14 @@ class LearningRateMonitor(Part):
     _rules: ClassVar[Mapping[str, Rule]] = {}
 
 
+def _swa_start(field: str, value: object) -> int | float:
+    """A share of the epochs, or as an int the first one."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return int(whole(1)(field, value))
+    fix = "write a share of the epochs, such as 0.75, or an epoch as an int"
+    return float(number(above=0.0, below=1.0, fix=fix)(field, value))
+
+
 @_part
 class EMAConfig(Part):
     """An exponential moving average of the weights, used for validation and for the result.
@@ -579,6 +588,51 @@ class EMAConfig(Part):
     _label = "ema"
     _rules: ClassVar[Mapping[str, Rule]] = {
         "decay": number(above=0.0, below=1.0, fix="a usual value is 0.999")
+    }
+
+
+@_part
+class SWAConfig(Part):
+    """Stochastic weight averaging: an equal average of the weights at the ends of the last epochs.
+
+    Parameters
+    ----------
+    start : float or int
+        What of the training comes before it: a share of its epochs (between 0 and 1), of which the
+        part of an epoch is left out, or, as an int, the first epoch whose weights are averaged
+        (from 1). The share of 0.75 is that of the paper.
+    lr : float, optional
+        Learning rate of these epochs (> 0), of groups with their scale. Without it half of the
+        configuration's, as in the paper's runs.
+    anneal_epochs : int
+        Epochs in which the rate moves there from that of the schedule (>= 0).
+    anneal_strategy : {"cos", "linear"}
+        How it moves.
+
+    References
+    ----------
+    Izmailov et al., Averaging Weights Leads to Wider Optima and Better Generalization, UAI 2018.
+    """
+
+    start: float | int = dataclasses.field(default=0.75, kw_only=False)
+    lr: float | None = None
+    anneal_epochs: int = 1
+    anneal_strategy: str = "cos"
+
+    _label = "swa"
+    _aliases: ClassVar[Mapping[str, str]] = {
+        "swa_lr": "lr",
+        "swa_lrs": "lr",
+        "swa_start": "start",
+        "swa_epoch_start": "start",
+        "annealing_epochs": "anneal_epochs",
+        "annealing_strategy": "anneal_strategy",
+    }
+    _rules: ClassVar[Mapping[str, Rule]] = {
+        "start": _swa_start,
+        "lr": optional(LR),
+        "anneal_epochs": whole(0),
+        "anneal_strategy": rules.choice("cos", "linear"),
     }
 
 

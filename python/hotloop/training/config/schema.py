@@ -24,6 +24,7 @@ from hotloop.training.config.parts import (
     OptimizerConfig,
     ParamGroup,
     SchedulerConfig,
+    SWAConfig,
 )
 
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "scheduler",
     "seed",
     "setting",
+    "swa",
     "val_check",
     "verbose",
 ]
@@ -155,6 +157,23 @@ def ema(field: str, value: object) -> EMAConfig | bool:
         return EMAConfig()
     fix = f"write {field}=True for a decay of 0.999, {field}=False for no average"
     return EMAConfig(number(above=0.0, below=1.0, fix=fix)(field, value))
+
+
+def swa(field: str, value: object) -> SWAConfig | bool:
+    """A share of the epochs, True, False, an SWAConfig or a dict of its settings."""
+    if isinstance(value, SWAConfig):
+        return value
+    if isinstance(value, Mapping):
+        return SWAConfig(**value)
+    if value is None or value is False:
+        return False
+    if value is True:
+        return SWAConfig()
+    fix = (
+        f"write {field}=True to average from 75 % of the epochs on, hl.SWAConfig(start=8) from "
+        "the eighth one on"
+    )
+    return SWAConfig(number(above=0.0, below=1.0, fix=fix)(field, value))
 
 
 def _named(field: str, value: object, what: str) -> object:

@@ -42,10 +42,4 @@ UNSUPPORTED: tuple[Unsupported, ...] = (
         "amsgrad is not built yet",
         "leave amsgrad out",
     ),
-    Unsupported(
-        "swa",
-        bool,
-        "stochastic weight averaging is not built yet",
-        "write ema=True for a moving average of the weights",
-    ),
 )

@@ -403,8 +403,14 @@ class Runtime:
 
     # ---- tracing
 
-    def trace(self, build: Callable[[Trace], Any], *, training: bool) -> tuple[_core.Graph, Any]:
-        """Records ``build(trace)`` twice and compares; the graph and what build returned."""
+    def trace(
+        self, build: Callable[[Trace], Any], *, training: bool, collected: Iterable[Variable] = ()
+    ) -> tuple[_core.Graph, Any]:
+        """Records ``build(trace)`` twice and compares; the graph and what build returned.
+
+        ``collected``: running statistics that evaluation computes anew.
+        """
+        statistics = frozenset(map(id, collected))
         used: dict[str, Any] = {}
         ran: set[int] = set()
 
@@ -424,6 +430,7 @@ class Runtime:
                 numbers=fixed,
                 kept=self._kept,
                 recomputed=self._recomputed,
+                collected=statistics,
             )
             with trace:
                 made = build(trace)
@@ -487,7 +494,11 @@ class Runtime:
 
     def hold_rate(self, rate: float) -> None:
         """Makes the learning rate the same at all steps, for the control block's factor to move."""
-        self._rate_at = lambda steps: np.full(len(steps), rate)
+        self.follow_rates(lambda steps: np.full(len(steps), rate))
+
+    def follow_rates(self, rate_at: _RateAt) -> None:
+        """Makes the learning rates others from the next step on; as for ``write_tables``."""
+        self._rate_at = rate_at
         self.move_tables(self._first_step)
 
     def last_numbers(self) -> dict[str, float]:

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from hotloop.data.module import DataModule
     from hotloop.data.split import Split
     from hotloop.graph.trace import Trace
+    from hotloop.nn.parameter import Variable
     from hotloop.training.config import TrainingConfig
     from hotloop.training.config.parts import ParamGroup
 
@@ -521,6 +522,23 @@ class Steps:
 
         graph, _ = self.runtime.trace(build, training=False)
         return graph
+
+    def statistics_graph(self, split: Split, rows: int, collected: list[Variable]) -> _core.Graph:
+        """What ``collected``, running statistics, become with a batch of ``rows`` samples.
+
+        Rows are augmented as in training. Nothing is mixed and dropout drops nothing, for the
+        statistics are to be those of what evaluation computes.
+        """
+
+        def build(trace: Trace) -> None:
+            batch = self._batch(trace, split, rows, training=True)
+            batch = self.target_scale.scale(batch)
+            if self._user_step is not None:
+                call_step(self._user_step, batch)
+            else:
+                call_model(self.runtime.model, batch["x"])
+
+        return self.runtime.trace(build, training=False, collected=collected)[0]
 
     def eval_plans(
         self,

@@ -123,6 +123,7 @@ class TrainResult:
         self.peak_bytes: int = facts["peak_bytes"]
         self.predicted_peak_bytes: int = facts["predicted_peak_bytes"]
         self._state = state
+        self._n_averaged: int = facts["n_averaged"]  # epochs in the average of swa
         self._plan: str = facts["plan"]  # the text of the training step's
         self._asked: Any = None  # the configuration as it was given
         self._written: tuple[Any, ...] = facts["written"]  # by which its checkpoint is known again

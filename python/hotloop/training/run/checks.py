@@ -86,6 +86,10 @@ class ValidationTimes:
             return False
         return self._interval is None or self._number(at.batches) > at.checks
 
+    def leave_out_within(self) -> None:
+        """Validates at the ends of epochs alone from now on."""
+        self._interval = None
+
     def note(self, at: Position) -> None:
         """A validation has ended there."""
         at.checks = self._number(at.batches)

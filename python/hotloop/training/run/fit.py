@@ -230,13 +230,17 @@ def _last_words(result: TrainResult, config: TrainingConfig) -> str:
         how += f", {skipped} step{plural} skipped (loss or gradient not finite),"
         if not result.steps:
             how += " none applied: nothing was learned,"
-    weights = "the last weights"
+    weights, n = "the last weights", result._n_averaged
+    if n:
+        weights = f"the average of {counted(n, 'epoch')}"
+    elif config.swa:
+        how += ", before the epochs that swa averages,"
     if config.restore_best and result.best_score is not None:
         weights = (
-            f"the weights of epoch {result.best_epoch:g} "
+            f"the {'average' if n else 'weights'} of epoch {result.best_epoch:g} "
             f"(best {result.monitor}, {result.best_score:.4g})"
         )
-    elif result.stop_reason == "nan":
+    elif result.stop_reason == "nan" and not n:
         weights = "the last finite weights"
     elif not result.steps and (skipped or result.stop_reason == "interrupted"):
         weights = "the weights that it had"

@@ -9,6 +9,8 @@ from hotloop.base.messages import counted, format_bytes, format_count
 from hotloop.data.described import name_shape
 from hotloop.data.module import DataModule
 from hotloop.data.split import Split
+from hotloop.training.config.parts import SWAConfig
+from hotloop.training.config.schedule import SWA_SHARE
 from hotloop.training.config.schema import listed_loggers
 from hotloop.training.plans.accelerator import library_roots, name_device
 from hotloop.training.plans.layers import describe_layers
@@ -89,6 +91,7 @@ def describe_run(planner: Planner, output: str, resumed: str = "") -> str:
         *([("groups", _describe_groups(planner))] if config.param_groups else []),
         *([("layers", describe_layers(planner.model, by, config.lr))] if by < 1 else []),
         ("schedule", config.scheduler_config.name + by_time),
+        *([("swa", _describe_swa(planner))] if config.swa else []),
         ("clip", f"{clip:g} {config.gradient_clip_algorithm}" if clip else "off"),
         *([("anomalies", "each step is looked into")] if config.detect_anomaly else []),
         ("memory", _describe_memory(planner)),
@@ -178,6 +181,14 @@ def _describe_loss(steps: Steps) -> str:
         return f"{' + '.join(steps.loss_names)} (training_step{of}, summed)"
     logged = f" (logs {', '.join(steps.logged_names)})" if steps.logged_names else ""
     return f"training_step{of}{logged}"
+
+
+def _describe_swa(planner: Planner) -> str:
+    """From which epoch on weights are averaged, and at which rate."""
+    swa, lr = planner.config.swa, planner.config.lr
+    assert isinstance(swa, SWAConfig)  # it is asked for
+    start = f"epoch {swa.start}" if isinstance(swa.start, int) else f"{swa.start:.0%} of the epochs"
+    return f"from {start} on, lr {lr * SWA_SHARE if swa.lr is None else swa.lr:g}"
 
 
 def _describe_groups(planner: Planner) -> str:

@@ -14,6 +14,8 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from hotloop import _core
 from hotloop.base.messages import counted, show
 from hotloop.errors import CheckpointError, HotloopError
@@ -23,12 +25,14 @@ from hotloop.training.checkpoints.resuming import Resumed
 from hotloop.training.checkpoints.snapshot import Snapshot
 from hotloop.training.config import TrainingConfig
 from hotloop.training.config.parts import LR
+from hotloop.training.config.schedule import rates
 from hotloop.training.plans.fitted import fitted_of, set_metadata
 from hotloop.training.plans.methods import STEP_METHOD
 from hotloop.training.plans.precision import wants_scale
 from hotloop.training.plans.runtime import SLICE_SECONDS, Runtime
 from hotloop.training.result.history import History
 from hotloop.training.result.result import TrainResult
+from hotloop.training.run.averaging import Averaging
 from hotloop.training.run.checks import ValidationTimes
 from hotloop.training.run.events import Events
 from hotloop.training.run.header import describe_run
@@ -76,6 +80,8 @@ class Run:
         What ended training, in ``on_exception``.
     matrices : Matrices
         Confusion matrices of its validations.
+    averaging : Averaging
+        Of the last epochs, by ``swa``.
     config : TrainingConfig
     model : Module
         Reading it gives the weights of now, as validation uses them; setting them raises.
@@ -124,6 +130,7 @@ class Run:
         self._timings["plan"] = self._trains_since - began - planner.looking_seconds
         self._order: list[tuple[int, int]] = []  # of the epoch's batches, as the runner has it
         self.matrices = Matrices()
+        self.averaging = Averaging(planner)
         self._at = Position()
         self._samples_before = 0  # of earlier calls
         self._end: Snapshot | None = None  # of an epoch that the run ended within
@@ -282,6 +289,7 @@ class Run:
         self._epoch_other = self._timings["validate"] + self._records.seconds
         if not at.batches:
             self._steps.train_sums.clear(session)
+            self._begin_averaging(epoch)
         total = sum(size * count for _, size, count in self.train_plans)
         self._progress.begin_epoch(epoch, total, done=at.epoch_samples)
         self._call("on_epoch_begin")
@@ -305,6 +313,8 @@ class Run:
         if not at.epoch_samples or not (complete or out_of_budget):
             return
         is_due = self._checks.is_due_at_end(at, epoch)
+        if not self._take_average(epoch):
+            return
         row = self._make_row(epoch, now, trained, validates=is_due or out_of_budget)
         if row is None:
             return
@@ -316,6 +326,40 @@ class Run:
         if self._end is None:
             self._records.heed_step(ended_epoch=epoch)
         self._call("on_epoch_end")
+
+    def _begin_averaging(self, epoch: int) -> None:
+        """Begins the epochs whose weights are averaged, where they begin with this one."""
+        config, seconds = self.config, time.perf_counter() - self._trains_since
+        share = seconds / config.max_time if config.max_time else 0.0
+        if not self.averaging.is_due(epoch, self._applied_at_most, share):
+            return
+        self._count_applied()
+        step = self._applied_at_most
+        table = rates(config, self._planner.counts)(np.array([step]))[0]
+        rate = config.lr if self._pace.is_by_time else float(table)
+        self.averaging.begin(step, rate * self._at.plateau_factor * self._at.pace_factor)
+        self._follow_averaging()
+
+    def _follow_averaging(self) -> None:
+        """Has the rates and validations of averaged epochs, if they have begun."""
+        if not self.averaging.is_on:
+            return
+        self._checks.leave_out_within()  # the average moves at ends of epochs alone
+        self.averaging.set_rates()
+        self._set_factor()
+        self._hold_lr()
+
+    def _take_average(self, epoch: int) -> bool:
+        """Adds the epoch's weights to the average; False: that was interrupted."""
+        before, has_first = self.averaging.seconds, self.averaging.first > 0
+        with self._planner.explaining_memory():
+            if not self.averaging.take(epoch, lambda: self._interrupts.asked):
+                self._stop_reason = "interrupted"
+        self._timings["validate"] += self.averaging.seconds - before
+        if self.averaging.first and not has_first:  # what was best is no average
+            self._monitor.begin_again()
+            self._records.keeper.begin_again()
+        return self._stop_reason != "interrupted"
 
     def _trained_seconds(self, now: float) -> float:
         """Of the epoch up to now, without the validations and saves within it."""
@@ -435,7 +479,7 @@ class Run:
             self._set_factor()
 
     def _set_factor(self) -> None:
-        if self._at.held_lr is not None:
+        if self._at.held_lr is not None or self.averaging.is_on:
             self.runtime.session.control_set(factor=[1.0])
             return
         self.runtime.session.control_set(factor=[self._at.plateau_factor * self._at.pace_factor])
@@ -444,7 +488,7 @@ class Run:
         """Moves the learning rate where time, not steps, ends training."""
         was_by_time = self._pace.is_by_time
         steps = self._applied_at_most
-        if self._at.held_lr is not None:
+        if self._at.held_lr is not None or self.averaging.is_on:
             return
         multiplier = self._pace.follow(steps, time.perf_counter() - self._trains_since)
         if multiplier is None:
@@ -624,6 +668,7 @@ class Run:
             "position": self._at.to_dict() | {"seconds": time.perf_counter() - self._trains_since},
             "monitor": self._monitor.state_dict(),
             "pace": self._pace.state_dict(),
+            "swa": self.averaging.state_dict(),
             "logged": dict(self._logged),
             "not_finite": self._planner.anomalies.text,
             "history": {name: list(column) for name, column in self.history.items()},
@@ -644,6 +689,9 @@ class Run:
             self.runtime.hold_rate(self.config.lr)
         self._set_factor()
         self._hold_lr()
+        if state.get("swa"):
+            self.averaging.load_state_dict(state["swa"])
+            self._follow_averaging()
         if self._monitor.is_over:
             self._stop_reason = "early_stopping"
 
@@ -739,6 +787,7 @@ class Run:
             samples_per_second=(self._at.samples - self._samples_before)
             / max(timings["train"], 1e-9),
             peak_bytes=peak_bytes,
+            n_averaged=planner.weights.n_averaged,
             predicted_peak_bytes=planner.predicted_bytes,
         )
         self._call("on_train_end")
@@ -781,6 +830,7 @@ def result_of_nothing(planner: Planner, seconds: float) -> TrainResult:
         timings=dict.fromkeys(TIMINGS, 0.0) | {"plan": seconds},
         data_wait=0.0,
         samples_per_second=0.0,
+        n_averaged=0,
         peak_bytes=_core.alloc_stats()["peak_bytes"] if device is None else planner.peak_bytes(),
         predicted_peak_bytes=planner.predicted_bytes,
     )

@@ -108,6 +108,10 @@ class Monitor:
         self._bad_rounds += 1
         return Verdict(is_last=self.is_over, factor=factor)
 
+    def begin_again(self) -> None:
+        """Forgets what was best: from now on epochs have weights of another kind."""
+        self.best, self.best_epoch, self._bad_rounds = None, None, 0
+
     @property
     def is_over(self) -> bool:
         """Whether early stopping ends training."""

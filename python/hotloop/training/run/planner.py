@@ -23,6 +23,8 @@ from hotloop.data.module import DataModule
 from hotloop.data.split import Split
 from hotloop.errors import BusyError, ConfigError, ModelWarning, OutOfMemoryError
 from hotloop.nn.module import Module
+from hotloop.nn.norm import BatchNorm
+from hotloop.nn.parameter import Variable
 from hotloop.training.checkpoints.snapshot import predict_bytes, snapshot_bytes
 from hotloop.training.config import TrainingConfig
 from hotloop.training.config.schedule import count_steps, rates
@@ -40,7 +42,7 @@ from hotloop.training.plans.runtime import (
     resolve_by_batch,
     run_whole,
 )
-from hotloop.training.plans.steps import EvalPlans, Steps, Traced, graphs_of_parts
+from hotloop.training.plans.steps import EvalPlan, EvalPlans, Steps, Traced, graphs_of_parts
 from hotloop.training.run.anomaly import Anomalies
 from hotloop.training.run.micro import next_split, split_batches
 from hotloop.training.run.monitor import Monitor
@@ -84,6 +86,10 @@ class Planner:
     val_plans : list of EvalPlan
     val_sums : Sums
         What the validation plans add to.
+    statistics : list of Variable
+        Running statistics that ``swa`` computes anew.
+    statistics_plans : list of EvalPlan
+        That do so, over an epoch of training's rows.
     validation_split : str
         "val", or "train" where a few batches are to be overfitted.
     counts : StepCounts
@@ -127,6 +133,8 @@ class Planner:
         self.train_plans: list[tuple[_core.Plan, int, int]] = []
         self.val_plans: EvalPlans = []
         self.val_sums = Sums("val")
+        self.statistics: list[Variable] = []
+        self.statistics_plans: EvalPlans = []
         self._traced: list[Traced] = []
 
     def close(self) -> None:
@@ -172,8 +180,8 @@ class Planner:
         -------
         dict
             ``Plan.info()`` and "text"; "data_bytes" and "best_bytes" of data and of the best
-            weights that lie in a GPU's memory beside the plan; "micro_rows", the rows of a
-            micro-batch where memory asks for parts of a batch, else 0.
+            and averaged weights that lie in a GPU's memory beside the plan; "micro_rows", the rows
+            of a micro-batch where memory asks for parts of a batch, else 0.
         """
         self._check_data()
         while True:
@@ -203,7 +211,7 @@ class Planner:
         predicted["micro_rows"] = self.micro_rows
         is_resident = self.runtime.has_own_memory and not self.runtime.is_fed
         predicted["data_bytes"] = self._data_bytes() if is_resident else 0
-        predicted["best_bytes"] = self.weights.best_bytes() if self.runtime.has_own_memory else 0
+        predicted["best_bytes"] = self.weights.copies_bytes() if self.runtime.has_own_memory else 0
         return predicted
 
     @property
@@ -278,7 +286,7 @@ class Planner:
     def _predict_saving(self) -> None:
         """Adds the copy of what is saved, where it lies in the same memory as all the rest."""
         if not self.runtime.has_own_memory:
-            copy = snapshot_bytes(self.runtime, with_best=self.config.restore_best)
+            copy = snapshot_bytes(self.runtime, copies=self.weights.n_copies)
             later = _core.alloc_stats()["current_bytes"] + copy
             self.predicted_bytes = max(self.predicted_bytes, later)
 
@@ -379,9 +387,9 @@ class Planner:
             self.runtime.recompute = self._share if share is None else share
             return
         looking = self._predict_looking(graphs[0], groups)
-        others, copy = [*self._predict_scoring(), *looking], 0
+        others, copy = [*self._predict_scoring(), *self._predict_statistics(groups), *looking], 0
         if not self.runtime.has_own_memory:
-            copy = predict_bytes(self.runtime, graphs[0], with_best=self.config.restore_best)
+            copy = predict_bytes(self.runtime, graphs[0], copies=self.weights.n_copies)
             copy = max([copy, *(plan["store_bytes"] for plan in looking)])
         plan: dict[str, Any] = {}
 
@@ -421,9 +429,19 @@ class Planner:
         graph = self.steps.eval_graph(split.parts[number], rows, self.val_sums, split)
         return [self._limit.watch(lambda: self.runtime.predict(graph))] * len(groups)
 
+    def _predict_statistics(self, groups: list[Group]) -> list[dict[str, Any]]:
+        """The plans of averages' statistics, predicted by that of full batches."""
+        if not (found := self._find_statistics()):
+            return []
+        rows, _, number = groups[0]
+        graph = self.steps.statistics_graph(self._split("train").parts[number], rows, found)
+        n_slots = self._ring(groups)["n_slots"]
+        one = self._limit.watch(lambda: self.runtime.predict(graph, n_slots=n_slots))
+        return [one] * len(groups)
+
     def _count_bytes(self, plans: list[dict[str, Any]]) -> int:
         """The peak of memory with such plans, which share all but constants."""
-        needed = self._limit.beside + self.weights.best_bytes()
+        needed = self._limit.beside + self.weights.copies_bytes()
         needed += max(plan["store_bytes"] for plan in plans)
         needed += sum(max(plan[part] for plan in plans) for part in ("arena_bytes", "slot_bytes"))
         needed += sum(plan["const_bytes"] for plan in plans)
@@ -583,6 +601,7 @@ class Planner:
         watch.begin("planning")
         self._plan_training(groups, graphs)
         watch.begin("planning")
+        self._plan_statistics(groups)
         self._plan_validation()
         self._check_names()
         self._check_labels()
@@ -597,7 +616,7 @@ class Planner:
         self.weights.begin_average()
         watch.begin("planning")
         self._autotune(watch)
-        self.weights.reserve_best()
+        self.weights.reserve()
         self.anomalies.reserve()
         self.predicted_bytes = self.peak_bytes()  # running allocates nothing
         self.recomputed = describe(self.train_plans[0][0].info())
@@ -645,6 +664,24 @@ class Planner:
         self.anomalies.set_plans(self.data, groups, graphs, training=self._is_shuffled)
         self.steps.warn_of_training()
 
+    def _plan_statistics(self, groups: list[Group]) -> None:
+        """Plans the pass over training's rows that ``swa`` takes for models with batch norms."""
+        self.statistics = self._find_statistics()
+        if not self.statistics:
+            return
+        parts = self._split("train").parts
+        feeds = self.data.feeds("train", groups, training=self._is_shuffled, **self._ring(groups))
+        for (rows, count, number), feed in zip(groups, feeds, strict=True):
+            graph = self.steps.statistics_graph(parts[number], rows, self.statistics)
+            plan = self.runtime.plan(graph, parts[number], feed)
+            traced = Traced(graph, parts[number], rows)
+            self.statistics_plans.append(EvalPlan(plan, count, feed, traced))
+
+    def _find_statistics(self) -> list[Variable]:
+        modules = self.model.modules() if self.config.swa else ()
+        norms = [module for module in modules if isinstance(module, BatchNorm)]
+        return list({id(one): one for norm in norms for one in norm.statistics()}.values())
+
     def _plan_validation(self) -> None:
         name = self.validation_split
         if self.data.split(name) is not None:
@@ -669,7 +706,7 @@ class Planner:
     def _autotune(self, watch: Watch) -> None:
         """Tunes all plans, so that the header names the memory of those that run."""
         plans = [plan for plan, _, _ in self.train_plans]
-        plans += [plan for plan, _, _, _ in self.val_plans]
+        plans += [plan for plan, _, _, _ in (*self.statistics_plans, *self.val_plans)]
         n_products = sum(plan.info()["n_to_autotune"] for plan in plans)
         if n_products and self.config.enable_progress_bar is not False:
             say(f"choosing the kernels of {n_products} products")

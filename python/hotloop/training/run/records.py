@@ -133,12 +133,13 @@ class Records:
         runtime, config = self._planner.runtime, self._planner.config
         best = sum(slot.size for slot in runtime.layout.slots) * 4
         self.keeper.begin(
-            snapshot_bytes(runtime, with_best=config.restore_best),
+            snapshot_bytes(runtime, copies=self._planner.weights.n_copies),
             best,
             self._run.steps_attempted,
             self._run.epoch,
             self._scores(),
             self._resumed.damaged if self._resumed is not None else (),
+            self._run.averaging.first,
         )
         if self.folder.is_asked and (config.logger is not None or config.enable_checkpointing):
             self.folder.open(announce=False)
@@ -270,9 +271,9 @@ class Records:
         run, planner = self._run, self._planner
         self.log.heed_steps(run.steps_attempted, run.epoch + 1, now=True)  # none is lost
         sums = list(self._sums().stores) if run.is_within_epoch else []
-        with_best = run.has_best
-        tensors, control = capture(planner.runtime, self._known, sums, with_best=with_best)
-        planner.note_copy(snapshot_bytes(planner.runtime, with_best=with_best))
+        kinds = {"with_best": run.has_best, "with_average": planner.weights.n_averaged > 0}
+        tensors, control = capture(planner.runtime, self._known, sums, **kinds)
+        planner.note_copy(snapshot_bytes(planner.runtime, copies=sum(kinds.values())))
         tensors.update(self._row_numbers())
         tensors.update(run.matrices.tensors())
         model: dict[str, str] = {}
