@@ -50,7 +50,7 @@ _PAGES: dict[str, tuple[str, str, dict[str, list[str]]]] = {
             "Settings": ["TrainingConfig"],
             "Parts of it": [
                 *("TrainerConfig", "OptimizerConfig", "SchedulerConfig", "EarlyStopping"),
-                *("EMAConfig", "ParamGroup"),
+                *("EMAConfig", "SWAConfig", "ParamGroup"),
             ],
             "Callbacks": ["LambdaCallback", "ModelCheckpoint", "LearningRateMonitor"],
         },

@@ -28,6 +28,7 @@ from hotloop.training.config import (
     OptimizerConfig,
     ParamGroup,
     SchedulerConfig,
+    SWAConfig,
     TrainerConfig,
     TrainingConfig,
     options,
@@ -206,7 +207,14 @@ GOOD: dict[str, list[tuple[Any, Any]]] = {
         (0.99, EMAConfig(decay=0.99)),
         ({"decay": 0.9}, EMAConfig(0.9)),
     ],
-    "swa": [(False, False)],
+    "swa": [
+        (False, False),
+        (None, False),
+        (True, SWAConfig(0.75)),
+        (0.8, SWAConfig(start=0.8)),
+        ({"start": 8, "swa_lr": 0.01}, SWAConfig(8, lr=0.01)),
+        (SWAConfig(annealing_epochs=10, annealing_strategy="linear"),) * 2,
+    ],
     "early_stopping": [
         (None, None),
         (False, None),
@@ -311,7 +319,7 @@ BAD: dict[str, list[Any]] = {
     "on_interrupt": ["exit", None, True],
     "detect_anomaly": FLAG_BAD,
     "ema": [0, 1, 1.0, -0.5, "0.9", float("nan"), {"decays": 0.9}, [0.9]],
-    "swa": FLAG_BAD,
+    "swa": [0, 1, 8, 1.0, "0.8", {"begin": 3}, {"start": 0}, {"start": 1.5}, {"start": True}],
     "early_stopping": [0, -1, 1.5, "5", float("nan"), {"patience": 0}, {"patiance": 3}, [3]],
     "monitor": ["", None, 3, True],
     "mode": ["higher", None, True],
@@ -339,7 +347,6 @@ UNSUPPORTED: dict[str, list[Any]] = {
     "devices": [2, -1, [0, 1]],
     "strategy": ["ddp", "fsdp"],
     "optimizer": [OptimizerConfig("adam", amsgrad=True), {"name": "adamw", "amsgrad": True}],
-    "swa": [True],
 }
 
 
@@ -438,7 +445,9 @@ def test_bad(field: str, value: Any) -> None:
     with pytest.raises(ConfigError) as caught:
         TrainingConfig(**{field: value})
     text = str(caught.value)
-    assert text.startswith((field, field.removesuffix("s"), "ParamGroup", "EMA", "EarlyStopping"))
+    assert text.startswith(
+        (field, field.removesuffix("s"), "ParamGroup", "EMA", "SWA", "EarlyStopping")
+    )
     assert "got" in text or "there is no setting" in text
     assert "not built yet" not in text
 
@@ -454,8 +463,8 @@ def test_unsupported_is_said(field: str, value: Any) -> None:
 def test_check_supported_judges_pickles_of_other_versions_too() -> None:
     config = TrainingConfig()
     config.check_supported()
-    object.__setattr__(config, "swa", True)
-    with pytest.raises(ConfigError, match=r"swa: .*not built yet"):
+    object.__setattr__(config, "strategy", "ddp")
+    with pytest.raises(ConfigError, match=r"strategy: .*not built yet"):
         config.check_supported()
 
 

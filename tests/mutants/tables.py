@@ -3,6 +3,7 @@
 from mutants import (
     attention,
     augmenting,
+    averaging,
     bindings,
     buckets,
     checkpoints,
@@ -48,6 +49,7 @@ MUTANTS = [
     *gpu.MUTANTS,
     *images.MUTANTS,
     *augmenting.MUTANTS,
+    *averaging.MUTANTS,
     *image_files.MUTANTS,
     *keeping.MUTANTS,
     *sequences.MUTANTS,

@@ -395,9 +395,8 @@ _RUN = [
     Mutant(
         "average-stays-in-the-place-of-the-weights",
         _WEIGHTS,
-        "            if trained is not None:\n"
-        '                self._runtime.session.write("param", trained)\n',
-        "            pass\n",
+        "            yield\n        finally:\n            self._put(trained)\n",
+        "            yield\n        finally:\n            pass\n",
         python(_FEATURES + "test_ema"),
     ),
     Mutant(

@@ -58,7 +58,7 @@ VALUES: dict[str, tuple[str, Any]] = {
     "on_interrupt": ("return", "return"),
     "detect_anomaly": ("false", False),
     "ema": ("0.99", 0.99),
-    "swa": ("false", False),
+    "swa": ("0.8", 0.8),
     "early_stopping": ("5", 5),
     "monitor": ("val_accuracy", "val_accuracy"),
     "mode": ("max", "max"),

@@ -47,8 +47,10 @@ def tensors_of(result: hl.TrainResult) -> dict[str, Any]:
         {"device_cache": False},
         {"val_check_interval": 2},
         {"val_check_interval": 2, "device_cache": False},
+        {"ema": False, "swa": 0.4},
+        {"ema": False, "swa": 0.4, "precision": "16-mixed", "device_cache": False},
     ],
-    ids=["plain", "accumulate", "float16", "fed", "within", "within-fed"],
+    ids=["plain", "accumulate", "float16", "fed", "within", "within-fed", "swa", "swa-fed"],
 )
 def test_every_checkpoint(gpu: _core.Device, fields: dict[str, Any], tmp_path: Path) -> None:
     config = quiet(accelerator="gpu", **(FIELDS | fields))

@@ -100,6 +100,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "sgd": {"optimizer": "sgd", "momentum": 0.9, "scheduler": "one_cycle"},
     "bf16": {"precision": "bf16-mixed"},
     "mixup": {"mixup": 0.3},
+    "swa": {"swa": 0.4, "on_nan": "skip", "accumulate_grad_batches": 2, "restore_best": True},
+    "swa-within": {
+        "swa": {"start": 3, "lr": 1e-3, "anneal_epochs": 2}, "val_check_interval": 3,
+        "scheduler": {"name": "plateau", "patience": 0, "factor": 0.7}, "early_stopping": 20,
+    },
     "within": {
         "val_check_interval": 3, "ema": 0.9, "early_stopping": 20, "restore_best": True,
         "scheduler": {"name": "plateau", "patience": 0, "factor": 0.7},

@@ -39,8 +39,6 @@ class Averaging:
 
     Attributes
     ----------
-    is_on : bool
-        Whether such epochs have begun.
     first : int
         The first epoch whose weights are in the average; 0: there is none yet.
     seconds : float
@@ -59,6 +57,7 @@ class Averaging:
 
     @property
     def is_on(self) -> bool:
+        """Whether such epochs have begun."""
         return self._begin is not None
 
     def is_due(self, epoch: int, steps: int, share: float) -> bool:
@@ -78,7 +77,9 @@ class Averaging:
         start, counts = self._swa.start, self._planner.counts
         if isinstance(start, int):
             return epoch >= start
-        total = counts.total if share <= 0 else min(counts.total, steps / share)
+        total: float = counts.total
+        if steps and share > 0:
+            total = min(total, steps / share)
         return epoch > int(start * total / counts.per_epoch + 1e-9)  # 0.29 * 100 is 28.99...
 
     def begin(self, step: int, rate: float) -> None:
