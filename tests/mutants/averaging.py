@@ -1,4 +1,4 @@
-"""Mutants of stochastic weight averaging: which weights, statistics and rates, and who sees them."""
+"""Mutants of stochastic weight averaging: weights, statistics and rates, and who sees them."""
 
 from mutants.mutant import Mutant, python
 
@@ -22,11 +22,7 @@ MUTANTS = [
         _WEIGHTS,
         "(mean - before) / (n + 1)",
         "(mean - before) / 2",
-        python(
-            _TESTS + "test_an_epoch_cut_by_max_steps_counts_and_goes_on",
-            _TESTS + "test_as_torch_does",
-            _TESTS + "test_the_best_is_an_average",
-        ),
+        python(_MEAN),
     ),
     Mutant(
         "training-goes-on-from-the-average-of-epochs",
@@ -52,8 +48,8 @@ MUTANTS = [
     Mutant(
         "statistics-of-averages-take-rows-in-order",
         _PLANNER,
-        'feeds = self.data.feeds("train", groups, training=self._is_shuffled, **self._ring(groups))',
-        'feeds = self.data.feeds("train", groups, training=False, **self._ring(groups))',
+        'self.data.feeds("train", groups, training=self._is_shuffled, **self._ring(groups))',
+        'self.data.feeds("train", groups, training=False, **self._ring(groups))',
         python(_TESTS + "test_sorted_rows_are_mixed_for_the_statistics"),
     ),
     Mutant(
@@ -106,6 +102,13 @@ MUTANTS = [
         python(_TESTS + "test_the_best_is_an_average"),
     ),
     Mutant(
+        "files-of-before-the-average-are-better-when-a-run-goes-on",
+        _KEEPER,
+        "score if epoch >= since else self._worst",
+        "score",
+        python(_TESTS + "test_files_of_before_stay_behind_when_a_run_goes_on"),
+    ),
+    Mutant(
         "averaged-epochs-are-validated-within",
         _LOOP,
         "        self._checks.leave_out_within()  # the average moves at ends of epochs alone\n",
@@ -151,8 +154,8 @@ MUTANTS = [
     Mutant(
         "the-rates-of-averaged-epochs-end-when-a-run-goes-on",
         _LOOP,
-        '            self.averaging.load_state_dict(state["swa"])\n            self._follow_averaging()\n',
-        '            self.averaging.load_state_dict(state["swa"])\n',
+        'self.averaging.load_state_dict(state["swa"])\n            self._follow_averaging()\n',
+        'self.averaging.load_state_dict(state["swa"])\n',
         python(_RESUME),
     ),
 ]

@@ -50,11 +50,11 @@ def mean_of(seen: Trained, names: Any, last: int) -> dict[str, Array]:
 def test_the_model_has_the_mean_of_the_last_epochs(precision: str, fields: Any) -> None:
     seen, model = Trained(), mlp(norm=True, dropout=0.2)
     before = weights(model)
-    config = quiet(max_epochs=8, swa=True, lr=1e-2, precision=precision, **fields)
+    config = quiet(max_epochs=8, swa=0.6, lr=1e-2, precision=precision, **fields)
     result = hl.train(model, data(), config, callbacks=[seen])
     assert len(seen.values) == 8
     learnt = [name for name, _ in model.named_parameters()]
-    for name, mean in mean_of(seen, learnt, 2).items():
+    for name, mean in mean_of(seen, learnt, 4).items():
         np.testing.assert_allclose(weights(model)[name], mean, 1e-6, 1e-7, err_msg=name)
     assert same_bits({"": before["0.weight"]}, {"": weights(model)["0.weight"]}) == bool(fields)
     assert not same_bits({"": seen.values[-1]["4.weight"]}, {"": weights(model)["4.weight"]})
@@ -235,8 +235,9 @@ def best_before(**fields: Any) -> tuple[hl.TrainResult, Trained]:
     return hl.train(mlp(norm=True), data(), config, callbacks=[seen]), seen
 
 
-def test_the_best_is_an_average(tmp_path: Path) -> None:
-    files = {"output_dir": tmp_path, "enable_checkpointing": True, "save_top_k": 1}
+@pytest.mark.parametrize("top_k", [1, 2])
+def test_the_best_is_an_average(top_k: int, tmp_path: Path) -> None:
+    files = {"output_dir": tmp_path, "enable_checkpointing": True, "save_top_k": top_k}
     result, seen = best_before(**files)
     losses = result.history["val_loss"]
     assert min(losses[:3]) < min(losses[3:])  # else nothing is shown
@@ -246,11 +247,21 @@ def test_the_best_is_an_average(tmp_path: Path) -> None:
     del seen.values[int(result.best_epoch) :]
     for name, mean in mean_of(seen, ["0.weight"], int(result.best_epoch) - 3).items():
         np.testing.assert_allclose(weights(result.model)[name], mean, 1e-6, 1e-6)
-    assert [path.name for path in (tmp_path / "1/checkpoints").glob("best-*")] == [
-        Path(str(result.best_path)).name
-    ]
-    best = hl.load(result.best_path)
-    assert same_bits(weights(best), weights(result.model))
+    names = [path.name for path in (tmp_path / "1/checkpoints").glob("best-*")]
+    assert len(names) == top_k
+    assert all(name[len("best-epoch")] in "4567" for name in names)
+    assert same_bits(weights(hl.load(result.best_path)), weights(result.model))
+
+
+def test_files_of_before_stay_behind_when_a_run_goes_on(tmp_path: Path) -> None:
+    files = {"output_dir": tmp_path, "enable_checkpointing": True, "save_top_k": 2}
+    first, _ = best_before(**files, max_epochs=4)
+    names = {path.name[:11] for path in (tmp_path / "1/checkpoints").glob("best-*")}
+    assert "best-epoch4" in names
+    assert len(names) == 2  # and one before
+    again = hl.train(mlp(norm=True), data(), resume=first, max_epochs=5)
+    assert again.best_epoch >= 4
+    assert same_bits(weights(hl.load(again.best_path)), weights(again.model))
 
 
 def test_patience_begins_anew() -> None:

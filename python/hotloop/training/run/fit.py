@@ -75,7 +75,7 @@ def train(
         ``on_checkpoint(run)``, ``on_exception(run)`` and ``on_train_end(run)``. Steps are told one
         by one, or every so many where the callback has an attribute ``every_n_steps``. The run has
         ``epoch``, ``step``, ``logs`` and ``history``, ``config`` and ``model``, with the weights of
-        now (with ``ema`` their average), to be read, copied and saved; ``last_path`` and
+        now (with ``ema`` or ``swa`` their average), to be read, copied and saved; ``last_path`` and
         ``best_path``; ``stop(reason)``, ``log(name, value)`` into the epoch's row of the history
         and ``set_lr(rate)`` in the place of the schedule.
     **overrides
