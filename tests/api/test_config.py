@@ -209,7 +209,6 @@ GOOD: dict[str, list[tuple[Any, Any]]] = {
     ],
     "swa": [
         (False, False),
-        (None, False),
         (True, SWAConfig(0.75)),
         (0.8, SWAConfig(start=0.8)),
         ({"start": 8, "swa_lr": 0.01}, SWAConfig(8, lr=0.01)),

@@ -531,8 +531,7 @@ class Steps:
         """
 
         def build(trace: Trace) -> None:
-            batch = self._batch(trace, split, rows, training=True)
-            batch = self.target_scale.scale(batch)
+            batch = self.target_scale.scale(self._batch(trace, split, rows, training=True))
             if self._user_step is not None:
                 call_step(self._user_step, batch)
             else:
