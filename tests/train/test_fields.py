@@ -106,6 +106,7 @@ FIELDS: dict[str, tuple[Any, dict[str, Any]]] = {
     "gradient_clip_val": (1e-3, {"optimizer": "sgd"}),
     "gradient_clip_algorithm": ("value", {"optimizer": "sgd", "gradient_clip_val": 1e-3}),
     "param_groups": ([{"params": "0", "lr_scale": 0.1}], {}),
+    "layer_decay": (0.5, {}),
     "freeze": ("0", {}),
     "unfreeze": ("0.bias", {"freeze": "0"}),
     "recompute": (True, {}),
