@@ -25,5 +25,5 @@ def test_texts(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["500 ms", "1:30", "minutes", "10 m m", "5 s 3 h", "", "0s"])
 def test_other_texts(text: str) -> None:
-    with pytest.raises(hl.ConfigError, match="max_time: .*(time span|longer than 0)"):
+    with pytest.raises(hl.ConfigError, match=r"max_time: .*(time span|longer than 0)"):
         hl.TrainingConfig(max_time=text)
