@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from needs import take_library
 
 pytestmark = pytest.mark.extra
 SETUP = """
@@ -102,8 +103,7 @@ class Cell:
 
 @pytest.fixture(scope="module")
 def kernel() -> Iterator[Kernel]:
-    pytest.importorskip("ipykernel")
-    pytest.importorskip("jupyter_client")
+    take_library("ipykernel")
     kernel = Kernel()
     assert kernel.run(SETUP).errors == ""
     yield kernel

@@ -8,6 +8,7 @@ import hotloop as hl
 import numpy as np
 import pytest
 from hotloop import nn
+from needs import take_library
 from train.recipes import quiet
 
 pytestmark = pytest.mark.extra
@@ -18,7 +19,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 @pytest.fixture(autouse=True)
 def _needs_matplotlib() -> None:
-    pytest.importorskip("matplotlib")
+    take_library("matplotlib")
 
 
 def train(**fields: object) -> hl.TrainResult:
