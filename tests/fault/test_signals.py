@@ -8,6 +8,7 @@ The fast tier has one of each phase, the long one six, HOTLOOP_PROOF a hundred o
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import signal
@@ -138,3 +139,70 @@ def test_a_signal(phase: str, tmp_path: Path) -> None:
 def test_many_signals(phase: str, number: signal.Signals, tmp_path: Path) -> None:
     for seed in range(1, 18 if os.environ.get("HOTLOOP_PROOF") else 4):
         end_one(phase, number, seed, tmp_path / str(seed))
+
+
+# argv: none. It shows messages all the time.
+TALKS = """
+import numpy as np
+import hotloop as hl
+data = hl.DataModule.from_arrays(np.zeros((8, 4), np.float32), np.zeros(8, int), batch_size=8)
+model = hl.nn.Linear(4, 2)
+print("BEGIN", flush=True)
+try:
+    hl.train(model, data, max_epochs=10**6, verbose=verbose)
+except hl.TrainingInterrupted as error:
+    print("INTERRUPTED", error.result.steps, flush=True)
+"""
+
+
+def talk(
+    take: int, reading: int, writing: int, verbose: str
+) -> tuple[subprocess.Popen[str], int]:
+    """A program whose messages go to a reader who takes that many bytes of them."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", f"verbose = {verbose!r}{TALKS}"],
+        env={
+            **{k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"},
+            "PYTHONPATH": str(Path(hl.__file__).parents[1]),
+        },
+        stdout=subprocess.PIPE,
+        stderr=writing,
+        text=True,
+    )
+    os.close(writing)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "BEGIN\n"
+    while take > 0:
+        take -= len(os.read(reading, take))
+    return process, reading
+
+
+def test_ctrl_c_in_the_middle_of_a_message() -> None:
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+    process, reading = talk(20_000, reading, writing, "lines")
+    time.sleep(0.5)  # the pipe is full, so that each message waits
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.1)
+    told = b""
+    while part := os.read(reading, 65536):
+        told += part
+    os.close(reading)
+    out, _ = process.communicate(timeout=60)
+    assert out.startswith("INTERRUPTED")
+    assert b"interrupted; finishing this step" in told
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("end", ["pipe", "terminal"])
+def test_messages_that_nobody_reads_do_not_end_training(end: str) -> None:
+    terminal = end == "terminal"
+    reading, writing = os.openpty() if terminal else os.pipe()
+    process, reading = talk(300, reading, writing, "auto" if terminal else "lines")
+    os.close(reading)
+    time.sleep(1.2)  # of which a bar is drawn twice
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert out.startswith("INTERRUPTED")
+    assert process.returncode in (0, 120)  # 120 is Python's own, of a stream that it can't flush

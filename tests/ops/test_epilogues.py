@@ -77,8 +77,8 @@ TAKEN = {
 def test_is_part_of_the_product(name: str, shapes) -> None:
     want, apart = run(TAKEN[name], shapes, False)
     got, text = run(TAKEN[name], shapes, True)
+    assert ".pointwise" in apart
     assert ".pointwise" not in text
-    assert apart.count("\n      cpu.") > text.count("\n      cpu.")
     np.testing.assert_array_equal(got[0], want[0])
 
 

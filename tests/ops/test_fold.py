@@ -62,7 +62,9 @@ def micro(text: str) -> list[str]:
 
 
 def count_products(text: str) -> int:
-    return sum(line.startswith(("cpu.conv", "cpu.matmul")) for line in micro(text))
+    """Without the nodes that pack a weight for one."""
+    found = [line for line in micro(text) if line.startswith(("cpu.conv", "cpu.matmul"))]
+    return sum(".pack." not in line for line in found)
 
 
 CONV = {"before": (1, 1), "after": (1, 1), "channels_last": 1}

@@ -342,13 +342,38 @@ def test_kills(request: pytest.FixtureRequest) -> None:
         child.wait()
         child.stdout.close()
         (run,) = Path("runs").iterdir()
-        found = lines_of(run / "metrics.jsonl") if (run / "metrics.jsonl").exists() else []
-        steps = [line["step"] for line in found if "train/loss_step" in line]
+        # The last line may be a part of one, which the next run cuts.
+        found = whole_lines(run / "metrics.jsonl")
+        steps = [json.loads(line)["step"] for line in found if "train/loss_step" in line]
         assert steps == list(range(1, len(steps) + 1))  # none twice, and none is missing
+        rows = whole_lines(run / "steps.csv")[1:]
+        assert [int(row.split(",")[0]) for row in rows] == list(range(1, len(rows) + 1))
         reached = max(reached, len(steps))
-        for name in ("steps.csv", "metrics.csv"):
-            assert not (run / name).exists() or (run / name).read_text().endswith("\n")
+        history = run / "metrics.csv"
+        assert not history.exists() or history.read_text().endswith("\n")
     assert reached > 100
+
+
+def whole_lines(path: Path) -> list[str]:
+    if not path.exists():
+        return []
+    return [line for line in path.read_text().splitlines(True) if line.endswith("\n")]
+
+
+def test_a_part_of_a_line_is_cut(tmp_path: Path) -> None:
+    """As a killed process may leave it."""
+    fields = FIELDS | {"log_every_n_steps": 1, "output_dir": tmp_path}
+    first = hl.train(mlp(), data(), quiet(logger=["csv", "jsonl"], **fields))
+    (run,) = tmp_path.iterdir()
+    for name in ("metrics.jsonl", "steps.csv"):
+        written = (run / name).read_text()
+        (run / name).write_text(written + written.splitlines()[-1][:9])
+    hl.train(mlp(), data(), resume=first.last_path, max_epochs=6)
+    found = lines_of(run / "metrics.jsonl")
+    steps = [line["step"] for line in found if "train/loss_step" in line]
+    assert steps == list(range(1, len(steps) + 1))
+    rows = (run / "steps.csv").read_text().splitlines()[1:]
+    assert [int(row.split(",")[0]) for row in rows] == steps
 
 
 def test_objects_are_no_part_of_a_checkpoint() -> None:

@@ -3,6 +3,7 @@
 By share, by name, by hand (``nn.checkpoint``), and as much as a limit asks for.
 """
 
+import gc
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,23 @@ RNG = np.random.default_rng(11)
 SERIES = RNG.standard_normal((48, 12, 8)).astype(np.float32)
 IMAGES = RNG.standard_normal((24, 3, 12, 12)).astype(np.float32)
 ROWS = RNG.standard_normal((96, 16)).astype(np.float32)
+
+
+class Before:
+    """What was held before a test, by models that others keep: a limit counts it."""
+
+    bytes = 0
+
+
+@pytest.fixture(autouse=True)
+def before() -> None:
+    gc.collect()
+    Before.bytes = _core.alloc_stats()["current_bytes"]
+
+
+def part_of(peak: int, part: float) -> int:
+    """A limit: what was held before, and a part of what a run took beside it."""
+    return Before.bytes + int((peak - Before.bytes) * part)
 
 
 class Net(nn.Module):
@@ -377,8 +395,8 @@ def test_a_limit_is_kept_with_the_same_bits(make: Any, part: float) -> None:
     want, free = in_batches(make())
     assert free.config.recompute is False
     shares = []
-    for limit in (free.peak_bytes * 2, int(free.peak_bytes * (1 + part) / 2), None):
-        limit = limit or int(free.peak_bytes * part)
+    for limit in (part_of(free.peak_bytes, 2), part_of(free.peak_bytes, (1 + part) / 2), None):
+        limit = limit or part_of(free.peak_bytes, part)
         got, result = in_batches(make(), memory_limit=limit)
         assert result.peak_bytes <= limit
         assert same_bits(got, want)
@@ -388,7 +406,7 @@ def test_a_limit_is_kept_with_the_same_bits(make: Any, part: float) -> None:
 
 def test_the_configuration_of_a_limited_run_repeats_it() -> None:
     _, free = in_batches(deep())
-    limit = int(free.peak_bytes * 0.75)
+    limit = part_of(free.peak_bytes, 0.75)
     want, first = in_batches(deep(), memory_limit=limit)
     assert 0 < float(first.config.recompute) <= 1
     got, second = in_batches(deep(), **first.config.replace(callbacks=()).to_dict(nested=False))
@@ -404,9 +422,9 @@ def test_what_was_not_predicted_is_met_by_recomputing_more(monkeypatch: Any) -> 
     from hotloop.training.run.planner import Planner
 
     _, free = in_batches(deep())
-    count, unseen = Planner._count_bytes, free.peak_bytes // 5
+    count, unseen = Planner._count_bytes, (free.peak_bytes - Before.bytes) // 5
     monkeypatch.setattr(Planner, "_count_bytes", lambda self, plans: count(self, plans) - unseen)
-    limit = int(free.peak_bytes * 0.85)
+    limit = part_of(free.peak_bytes, 0.85)
     want, result = in_batches(deep(), memory_limit=limit)
     assert result.peak_bytes <= limit
     assert 0 < float(result.config.recompute) < 1
@@ -426,7 +444,7 @@ def test_parts_of_batches_where_recomputing_does_not_do(capsys: Any) -> None:
     assert "all recomputed that can be and micro-batches of 1 row, got 1000000" in text
     assert "a larger memory_limit" in text
     limit = int(found[1])
-    assert limit < free.peak_bytes / 2
+    assert limit < part_of(free.peak_bytes, 0.5)
     capsys.readouterr()
     got, result = in_batches(deep(), memory_limit=limit, enable_progress_bar="auto")
     said = " ".join(capsys.readouterr().err.split())
@@ -484,6 +502,15 @@ def test_what_does_not_fit_says_what_would(fields: dict[str, Any], words: str) -
     assert not begun
 
 
+def test_what_others_hold_counts_and_is_named() -> None:
+    model, x = deep()
+    rows = np.zeros((8, 1000), np.float32)
+    other = hl.stepper(nn.Linear(1000, 1000), quiet(accelerator="cpu"), (rows, rows))
+    with pytest.raises(hl.OutOfMemoryError, match=r"; [\d.]+ MB of it are held by models and plans"):
+        in_batches((model, x), memory_limit="1 MB")
+    del other
+
+
 def test_a_step_of_a_known_share_is_held_against_the_limit() -> None:
     _, free = in_batches(deep())
     _, all_of_it = in_batches(deep(), recompute=True)
@@ -524,7 +551,7 @@ def test_memory_that_runs_out_is_met_by_recomputing_first(monkeypatch: Any, caps
 def test_a_precision_that_is_measured_stays_within_the_limit(capsys: Any) -> None:
     """The step that is held against float32 is one that computes all again."""
     _, free = in_batches(deep(), precision="bf16-mixed")
-    limit = int(free.peak_bytes * 0.9)
+    limit = part_of(free.peak_bytes, 0.9)
     capsys.readouterr()
     fields = {"precision": "bf16-mixed", "enable_progress_bar": "auto"}
     _, result = in_batches(deep(), memory_limit=limit, **fields)
@@ -553,7 +580,7 @@ def test_each_step_is_looked_into_within_the_limit(make: Any) -> None:
     _, looking = in_batches(make(), detect_anomaly=True)
     assert looking.peak_bytes > free.peak_bytes
     for part in (1.0, 0.9, 0.75):
-        limit = int(free.peak_bytes * part)
+        limit = part_of(free.peak_bytes, part)
         got, result = in_batches(make(), detect_anomaly=True, memory_limit=limit)
         assert result.peak_bytes <= limit
         assert same_bits(got, want) == (part > 0.8)  # else in parts of batches
@@ -563,9 +590,9 @@ def test_each_step_is_looked_into_within_the_limit(make: Any) -> None:
 def test_where_a_nan_began_is_looked_for_within_the_limit() -> None:
     x = deep()[1]
     _, free = in_batches((Spoilt(), x), max_steps=1)
-    _, result = in_batches((Spoilt(), x), on_nan="skip", memory_limit=free.peak_bytes * 2)
+    _, result = in_batches((Spoilt(), x), on_nan="skip", memory_limit=part_of(free.peak_bytes, 2))
     assert "log (forward) made 1 NaN" in str(result.not_finite)
-    limit = int(free.peak_bytes * 0.75)
+    limit = part_of(free.peak_bytes, 0.75)
     _, result = in_batches((Spoilt(), x), on_nan="skip", memory_limit=limit)
     assert result.peak_bytes <= limit
     assert re.search(
@@ -581,9 +608,12 @@ def test_a_stepper_looks_within_the_limit() -> None:
     fields = {"accelerator": "cpu", "precision": "32-true", "detect_anomaly": True}
     peak = hl.plan(model, data, accelerator="cpu", precision="32-true").peak_bytes
     batch = next(iter(data.train_batches()))
-    assert hl.stepper(model, quiet(**fields, memory_limit=peak * 2), data).step(batch)["applied"]
+    before = Before.bytes
+    step = hl.stepper(model, quiet(**fields, memory_limit=before + peak * 2), data)
+    assert step.step(batch)["applied"]
+    del step
     model, _ = deep()
-    step = hl.stepper(model, quiet(**fields, memory_limit=int(peak * 1.1)), data)
+    step = hl.stepper(model, quiet(**fields, memory_limit=before + peak * 11 // 10), data)
     with pytest.raises(hl.OutOfMemoryError, match="memory_limit: out of memory: it takes"):
         step.step(batch)
 
@@ -602,9 +632,11 @@ def test_a_plan_reports_it() -> None:
     assert done.info["flops"] > free.info["flops"]
     assert f"recompute: {describe(done.info)}" in str(done)
     assert "recompute" not in str(free)
-    limited = hl.plan(model, data, accelerator="cpu", memory_limit=int(free.peak_bytes * 0.9))
-    assert limited.peak_bytes < free.peak_bytes * 0.9
-    parts = hl.plan(model, data, accelerator="cpu", recompute=False, memory_limit="9 MB")
+    before, part = Before.bytes, int(free.peak_bytes * 0.9)
+    limited = hl.plan(model, data, accelerator="cpu", memory_limit=before + part)
+    assert limited.peak_bytes < part
+    fields = {"accelerator": "cpu", "recompute": False}
+    parts = hl.plan(model, data, **fields, memory_limit=before + 9 * 10**6)
     assert parts.info["micro_rows"] < 2048
     assert f"micro-batches: of {parts.info['micro_rows']} rows" in str(parts)
     with pytest.raises(hl.OutOfMemoryError, match="memory_limit: out of memory: must be at least"):
@@ -707,7 +739,7 @@ def test_a_stepper() -> None:
         return dict(stepper.sync().state_dict()), peak
 
     want, peak = steps()
-    limit = peak * 3 // 4
+    limit = part_of(peak, 0.75)
     for fields in ({"recompute": 0.5}, {"recompute": "0.layers"}, {"memory_limit": limit}):
         got, taken = steps(**fields)
         assert same_bits(got, want)

@@ -6,6 +6,7 @@ errors, to stdout.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import warnings
@@ -32,8 +33,20 @@ _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__
 
 
 def show(text: str) -> None:
-    """Shows a sentence to the user."""
-    print(text, file=stream(), flush=True)
+    """Shows a sentence to the user, also from a signal handler.
+
+    A stream whose reader is gone or whose disk is full loses the sentence: that is no reason to
+    end a run.
+    """
+    to = stream()
+    try:
+        print(text, file=to, flush=True)
+    except RuntimeError:
+        # Python's streams refuse a handler that comes in the middle of a write to the same one.
+        with contextlib.suppress(OSError, ValueError):
+            os.write(to.fileno(), f"{text}\n".encode(errors="backslashreplace"))
+    except (OSError, ValueError):
+        pass
 
 
 def warn(text: str, category: type[HotloopWarning] | type[FutureWarning]) -> None:

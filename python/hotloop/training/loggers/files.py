@@ -1,7 +1,8 @@
 """Loggers that write files of a run's folder: whole lines, at the end of the file.
 
-A line is written by one call of the system, so that a process which is killed leaves whole lines.
-Where a disk refuses one in its middle, what it took of it is taken back.
+A line is written by one call of the system. Where a disk refuses one in its middle, what it took of
+it is taken back. A process that is killed may leave a part of its last line, if that goes from one
+page of the file to the next; the run that goes on cuts it.
 """
 
 from __future__ import annotations

@@ -65,7 +65,14 @@ class Limit:
         self._peak = 0  # of allocations, before they were last counted from 0
         self._least: int | None = None
         self._predicted = 0
+        self._held = 0  # by others, before the run
         self.beside = 0
+
+    def begin(self, device: _core.Device) -> None:
+        """Notes what others hold of the memory that is limited."""
+        memory = device.memory()
+        held = _core.alloc_stats() if memory is None else memory
+        self._held = int(held["current_bytes"])
 
     def peak(self) -> int:
         """The peak of the core's allocations since the last reset but those of ``watch``."""
@@ -128,10 +135,16 @@ class Limit:
         digits = len(str(self._least)) - 3
         enough = -(-(self._least + self._least // 256) // 10**digits) * 10**digits
         least = f"{enough} bytes ({format_bytes(enough)})"
+        held = ""
+        if self._held > self._least // 20:
+            held = (
+                f"; {format_bytes(self._held)} of it are held by models and plans from before: "
+                "delete them and call hl.empty_cache()"
+            )
         return OutOfMemoryError(
             f"memory_limit: out of memory: must be at least {least} for this model and its batches"
             f"{having}, got {self.n_bytes}; {', '.join([*fixes, 'write a larger memory_limit'])} "
-            "or make the model smaller"
+            f"or make the model smaller{held}"
         )
 
 

@@ -542,6 +542,7 @@ class Planner:
             else choose_device(config.accelerator, config.precision, config.devices)
         )
         check_gpu_options(config, self.device)
+        self._limit.begin(self.device)
         self._warn_of_scaling()
         self._warn_of_classes()
 

@@ -9,9 +9,10 @@ state to a stream there, or needs ipywidgets, whose state another machine does n
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from hotloop.base.messages import (
@@ -93,10 +94,21 @@ class Progress:
 
     def show(self, text: str) -> None:
         """Shows a line, above the bar where there is one."""
-        if self._bar is None:
-            show(text)
-        else:
-            self._bar.write(text, file=stream())  # tqdm's: above the bar
+        with self._losing_the_bar():
+            if self._bar is not None:
+                self._bar.write(text, file=stream())  # tqdm's: above the bar
+                return
+        show(text)
+
+    @contextlib.contextmanager
+    def _losing_the_bar(self) -> Iterator[None]:
+        """A terminal that is gone takes its bar with it, not the run."""
+        try:
+            yield
+        except OSError:
+            if self._bar is not None:
+                self._bar.disable = True  # tqdm would write its end
+            self._bar, self._use_bar = None, False
 
     def begin_epoch(self, epoch: int, samples: int, *, done: int = 0) -> None:
         """Starts epoch number ``epoch`` (from 1) of ``samples`` training samples, after some."""
@@ -104,9 +116,10 @@ class Progress:
         self._samples, self._done = samples, done
         if not self._use_bar:
             return
-        if self._bar is None:
-            self._bar = _open_bar(self._epochs * samples, (epoch - 1) * samples + done)
-        self._bar.set_description(self._title, refresh=False)
+        with self._losing_the_bar():
+            if self._bar is None:
+                self._bar = _open_bar(self._epochs * samples, (epoch - 1) * samples + done)
+            self._bar.set_description(self._title, refresh=False)
 
     def advance(self, samples: int, values: dict[str, float]) -> None:
         """Adds samples; shows loss, lr and the like."""
@@ -115,11 +128,12 @@ class Progress:
             self._show_within(values)
         if self._bar is None:
             return
-        self._bar.set_description(self._title, refresh=False)
-        self._bar.set_postfix(
-            {name: f"{value:.4g}" for name, value in values.items()}, refresh=False
-        )
-        self._bar.update(samples)
+        with self._losing_the_bar():
+            self._bar.set_description(self._title, refresh=False)
+            self._bar.set_postfix(
+                {name: f"{value:.4g}" for name, value in values.items()}, refresh=False
+            )
+            self._bar.update(samples)
 
     def _show_within(self, values: dict[str, float]) -> None:
         """A line of an epoch that takes longer than a minute."""
@@ -184,7 +198,8 @@ class Progress:
         """Ends the bar; the last epoch's line is shown in any case."""
         self._flush()
         if self._bar is not None:
-            self._bar.close()
+            with self._losing_the_bar():
+                self._bar.close()
             self._bar = None
 
 
