@@ -506,7 +506,7 @@ def test_what_others_hold_counts_and_is_named() -> None:
     model, x = deep()
     rows = np.zeros((8, 1000), np.float32)
     other = hl.stepper(nn.Linear(1000, 1000), quiet(accelerator="cpu"), (rows, rows))
-    with pytest.raises(hl.OutOfMemoryError, match=r"; [\d.]+ MB of it are held by models and plans"):
+    with pytest.raises(hl.OutOfMemoryError, match=r"; [\d.]+ MB of it are held by models"):
         in_batches((model, x), memory_limit="1 MB")
     del other
 
