@@ -155,9 +155,7 @@ except hl.TrainingInterrupted as error:
 """
 
 
-def talk(
-    take: int, reading: int, writing: int, verbose: str
-) -> tuple[subprocess.Popen[str], int]:
+def talk(take: int, reading: int, writing: int, verbose: str) -> tuple[subprocess.Popen[str], int]:
     """A program whose messages go to a reader who takes that many bytes of them."""
     process = subprocess.Popen(
         [sys.executable, "-c", f"verbose = {verbose!r}{TALKS}"],
