@@ -143,6 +143,11 @@ HL_COST(cholesky);
 HL_COST(triangular_solve);
 HL_FAULT(cholesky);
 HL_FAULT(triangular_solve);
+
+/* stat.c */
+HL_INFER(channel_statistics);
+HL_COST(channel_statistics);
+
 /* deformable.c */
 HL_INFER(deformable);
 HL_INFER(deformable_grad);

@@ -17,7 +17,7 @@
     X(depthwise_bf16, isa) X(conv, isa) X(conv_weight, isa) X(softmax, isa) X(loss, isa)           \
     X(norm, isa) X(unfold, isa) X(pool, isa) X(resample, isa) X(reduce, isa) X(copy, isa)          \
     X(index, isa) X(attention, isa) X(recurrence, isa) X(ctc, isa) X(linalg, isa) X(sort, isa)     \
-    X(deformable, isa)
+    X(stat, isa) X(deformable, isa)
 /* clang-format on */
 
 #define HL_CPU_LIST(family, isa) extern const hl_kernel *const hl_cpu_##family##_kernels_##isa[];

@@ -188,7 +188,8 @@ static hl_status open_device(const hl_backend *backend, int index, const hl_devi
         &hl_ref_pointwise,  &hl_ref_matmul, &hl_ref_conv,    &hl_ref_unfold,  &hl_ref_pool,
         &hl_ref_resample,   &hl_ref_reduce, &hl_ref_softmax, &hl_ref_loss,    &hl_ref_attention,
         &hl_ref_copy,       &hl_ref_index,  &hl_ref_norm,    &hl_ref_control, &hl_ref_optim,
-        &hl_ref_recurrence, &hl_ref_ctc,    &hl_ref_linalg,  &hl_ref_sort,    &hl_ref_deformable};
+        &hl_ref_recurrence, &hl_ref_ctc,    &hl_ref_linalg,  &hl_ref_stat,    &hl_ref_sort,
+        &hl_ref_deformable};
     (void)options;
     *out_device = NULL;
     HL_TRY(hl_host_check_index(backend, index));

@@ -23,7 +23,7 @@ typedef struct hl_ref_family {
 extern const hl_ref_family hl_ref_pointwise, hl_ref_matmul, hl_ref_conv, hl_ref_unfold, hl_ref_pool,
     hl_ref_resample, hl_ref_reduce, hl_ref_softmax, hl_ref_loss, hl_ref_attention, hl_ref_copy,
     hl_ref_index, hl_ref_norm, hl_ref_control, hl_ref_optim, hl_ref_recurrence, hl_ref_ctc,
-    hl_ref_linalg, hl_ref_sort, hl_ref_deformable;
+    hl_ref_linalg, hl_ref_stat, hl_ref_sort, hl_ref_deformable;
 
 /* The state of a kernel: its node's operands in the order of args. */
 typedef struct hl_ref_call {

@@ -27,7 +27,8 @@ DTYPES = (
 USUAL = ("float32", "float32", "float32", "int64", "bool", "float64")
 SANITIZED = bool(_core.build_info()["sanitizers"])  # no limit of address space is possible there
 EXTREME = (-(2**63), 2**63 - 1, 2**62, -(2**31), 2**62 if SANITIZED else 2**31, 2**70, -(2**70))
-# Operands of ops that random ones rarely fit: x real or i index, then a letter for each dim.
+# Operands of ops that random ones rarely fit: x real, i index, f float64, b bool, then a letter for
+# each dim.
 SHAPED = {
     "matmul": "xab xbc", "cross_entropy": "xac ia", "batch_norm": "xabd xb xb",
     "layer_norm": "xab xb xb", "gather": "xab icb", "scatter": "xab icb xcb",
@@ -38,6 +39,7 @@ SHAPED = {
     "recurrent_layer": "",
     "ctc_loss": "xabc ibd ib ib", "cholesky": "xabb", "triangular_solve": "xabb xabc",
     "searchsorted": "xab xac", "deformable_attention": "",
+    "channel_statistics": "xabc fc bab",
 }  # fmt: skip
 SMALL_BYTES = 2**20  # what a plan that is run may hold
 LIMIT_BYTES = 3 * 2**30  # of address space: a huge plan must fail, not fill the machine
@@ -230,7 +232,7 @@ class Fuzz:
             attrs.update(is_causal=self.integer(0, 2), scale=self.number())
         made = []
         for symbols in SHAPED[name].split():
-            dtype = "int64" if symbols[0] == "i" else real
+            dtype = {"i": "int64", "f": "float64", "b": "bool"}.get(symbols[0], real)
             sizes = {"a": a, "b": b, "c": c, "d": d}
             made.append(self.make(dtype, tuple(sizes[dim] for dim in symbols[1:])))
         return made

@@ -15,6 +15,7 @@ from ops import (
     cases_recurrent,
     cases_reduce,
     cases_sort,
+    cases_stat,
     cases_view,
 )
 from ops.harness import Case
@@ -36,6 +37,7 @@ for _module in (
     cases_ctc,
     cases_linalg,
     cases_sort,
+    cases_stat,
 ):
     for _case in _module.CASES:
         assert _case.id not in CASES, f"two cases are called {_case.id}"
