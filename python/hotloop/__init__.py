@@ -31,12 +31,13 @@ if TYPE_CHECKING:
     from hotloop import linalg as linalg
     from hotloop import models as models
     from hotloop import nn as nn
+    from hotloop import stats as stats
     from hotloop.data import augment as augment
     from hotloop.public import *
 
 _MODULES = {
     name: f"hotloop.{name}"
-    for name in ("data", "errors", "graph", "linalg", "models", "nn", "ops", "training")
+    for name in ("data", "errors", "graph", "linalg", "models", "nn", "ops", "stats", "training")
 } | {"augment": "hotloop.data.augment"}
 # A star import would hide these builtins.
 _NOT_STARRED = {"bool", "float", "int"}

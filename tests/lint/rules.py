@@ -287,7 +287,7 @@ def check_machine_paths(text: str) -> list[str]:
 
 # ---------------------------------------------------------------------------- Python
 
-_BELOW_TRAINING = {"base", "graph", "data", "nn"}
+_BELOW_TRAINING = {"base", "graph", "data", "nn", "stats"}
 _BELOW_RUNS = {*_BELOW_TRAINING, "training.config", "training.scoring", "training.plans"}
 # A folder or file of python/hotloop may import these and itself, in functions and for types too.
 # errors, _core and _version are below all; what is not named here stands on top of all.
@@ -302,6 +302,7 @@ PYTHON_LAYERS: dict[str, set[str]] = {
     "nn": {"base", "graph"},
     "interop": {"base"},
     "models": {"graph", "interop", "nn"},
+    "stats": {"base", "graph", "nn"},
     "training.config": {"base"},
     "training.scoring": {*_BELOW_TRAINING, "training.config"},
     "training.plans": {*_BELOW_TRAINING, "training.config", "training.scoring"},

@@ -112,11 +112,10 @@ def test_every_field_is_a_flag(name: str) -> None:
 
 def test_other_spellings_are_flags() -> None:
     words = {"use_amp": "false", "amp": "true", "device": "cuda:0", "default_root_dir": "logs"}
+    words |= {"losses": "mse,l1"}
     for name in ALIASES:
-        assert (
-            name
-            in read(f"--{name}", words.get(name, "1" if "cudnn" not in name else "true")).overrides
-        )
+        word = words.get(name, "1" if "cudnn" not in name else "true")
+        assert name in read(f"--{name}", word).overrides
     found = read(
         "--lr", "5e-5", "--no-use_amp", "--device", "cuda:0", "--max_epochs", "3", "--resume"
     )

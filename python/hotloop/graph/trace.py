@@ -18,7 +18,7 @@ import hashlib
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, Protocol, TypeVar
 
 import numpy as np
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from hotloop._core import Graph
 
-__all__ = ["Leaf", "Trace", "active", "current", "no_grad", "trace_twice", "value_at"]
+__all__ = ["Call", "Leaf", "Trace", "active", "current", "no_grad", "trace_twice", "value_at"]
 
 T = TypeVar("T")
 
@@ -53,6 +53,13 @@ class Leaf(Protocol):
     @property
     def qualified_name(self) -> str:
         """Its path from the model, ``"body.0.weight"``."""
+
+
+class Call(NamedTuple):
+    """What a module was given, by position, and what it returned."""
+
+    inputs: tuple[Any, ...]
+    output: Any
 
 
 _active: ContextVar[Trace | None] = ContextVar("hotloop_trace", default=None)
@@ -170,7 +177,7 @@ class Trace:
         self._streams: dict[str, int] = {}
         self._control: int | None = None
         self._scope: list[str] = []
-        self._watched: dict[int, list[Any]] = {}
+        self._watched: dict[int, list[Call]] = {}
         self._batch: set[int] = set()
         self._shaped: list[Any] = []
         self._detached = 0
@@ -379,16 +386,16 @@ class Trace:
         finally:
             self._in_recomputed = False
 
-    def watch(self, module: object) -> list[Any]:
-        """A list that gets what the module returns, each time it runs in this trace."""
+    def watch(self, module: object) -> list[Call]:
+        """A list that gets each call of the module in this trace."""
         return self._watched.setdefault(id(module), [])
 
-    def saw(self, module: object, result: Any) -> None:
-        """Notes what a module returned."""
+    def saw(self, module: object, args: tuple[Any, ...], result: Any) -> None:
+        """Notes what a module was given by position, and returned."""
         leaves = [leaf for leaf in flatten(result)[0] if isinstance(leaf, Tensor)]
         self.output_shapes[id(module)] = ", ".join(str(leaf.shape) for leaf in leaves)
         if id(module) in self._watched:
-            self._watched[id(module)].append(result)
+            self._watched[id(module)].append(Call(args, result))
 
     @property
     def path(self) -> str:

@@ -90,7 +90,7 @@ class Module(Checked, Extras):
             except (AttributeError, TypeError) as error:
                 explain(self, args, kwargs, error)
                 raise
-        trace.saw(self, result)
+        trace.saw(self, args, result)
         return result
 
     def _predict(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -597,6 +597,17 @@ def hold(variables: Iterable[Variable]) -> None:
 
 
 @contextlib.contextmanager
+def writing(variables: Iterable[Variable]) -> Iterator[None]:
+    """In the block the training that holds these variables may set their values."""
+    held = [variable for variable in variables if variable._is_held]
+    release(held)
+    try:
+        yield
+    finally:
+        hold(held)
+
+
+@contextlib.contextmanager
 def lent(variables: Iterable[Variable], lender: Callable[[Variable], Array]) -> Iterator[None]:
     """In the block this thread reads of these variables what the lender has; no one sets them.
 

@@ -29,7 +29,7 @@ __all__ = ["Flags", "UsageError", "describe_flags", "read_flags"]
 
 _OBJECTS = ("callbacks",)  # fields that no text can say
 _LISTS = frozenset((
-    "metrics", "freeze", "unfreeze", "betas", "devices", "class_weight", "recompute",
+    "losses", "metrics", "freeze", "unfreeze", "betas", "devices", "class_weight", "recompute",
 ))  # fmt: skip
 _FIELDS = {
     field.name: field for field in dataclasses.fields(TrainingConfig) if field.name not in _OBJECTS

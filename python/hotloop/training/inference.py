@@ -254,7 +254,7 @@ def trace_forward(
     if path is not None:
         if not seen:
             raise ConfigError(f"outputs: module {path!r} did not run in forward")
-        result = seen[-1]
+        result = seen[-1].output
     elif known is not None:
         result = scale_of(known).undo(result)
     check_output(model, result)

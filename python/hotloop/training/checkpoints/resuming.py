@@ -14,6 +14,7 @@ from hotloop.training.checkpoints.folder import DIRECTORY
 from hotloop.training.checkpoints.keeper import CHECKPOINTS, checkpoints_in, names_in
 from hotloop.training.checkpoints.snapshot import Snapshot
 from hotloop.training.config import TrainingConfig
+from hotloop.training.config.spelling import ALIASES
 
 __all__ = ["Resumed", "adopt", "check_same_data", "chosen_then", "find", "staying"]
 
@@ -188,7 +189,8 @@ def adopt(resumed: Resumed, config: Any, overrides: Mapping[str, Any]) -> Traini
     asked, unwritten = resumed.asked, run["unwritten"]
     if config is None:
         is_from_file = not asked.unwritable()  # else the objects are there
-        lost = [name for name in unwritten if is_from_file and name not in overrides]
+        named_again = {ALIASES.get(name, name) for name in overrides}
+        lost = [name for name in unwritten if is_from_file and name not in named_again]
         for name, what in (("callbacks", "callbacks"), ("logger", "loggers that are objects")):
             if name in lost:
                 lost.remove(name)

@@ -159,9 +159,10 @@ class TrainingConfig:
     loss : str, module, callable or dict
         "auto" decides by the targets; otherwise a name ("cross_entropy", "bce", "mse", "l1",
         "huber", "poisson_nll", ...), a loss module, whose parameters are trained as well, a
-        function ``(output, target)``, or a dict of those, which is summed; of several targets a
-        dict (of a tuple of targets, a list) has the loss of each. Targets (N,) and outputs (N, 1)
-        are matched for all of them.
+        function ``(output, target)``, or a dict of those, or of pairs (loss, weight), which is
+        summed; of several targets a dict (of a tuple of targets, a list) has the loss of each.
+        Targets (N,) and outputs (N, 1) are matched for all of them. ``losses=[...]`` says the same
+        as a list, of losses of modules too: ``(stats.OrthogonalityLoss("pca1"), 0.1)``.
     metrics : str, callable, or list or dict of them
         What validation computes besides the loss. Of classes: "accuracy", "balanced_accuracy",
         "top5_accuracy" (of any number), "precision", "recall", "f1", "iou", "auc" ("auc_ovr",

@@ -76,6 +76,7 @@ class TrainerOptions(TypedDict, total=False):
     device: str
     gradient_accumulation_steps: int
     accumulation_steps: int
+    losses: Any
     max_grad_norm: float | None
     clip_max_norm: float | None
     default_root_dir: str | os.PathLike[str]

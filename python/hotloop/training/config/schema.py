@@ -182,7 +182,7 @@ def _named(field: str, value: object, what: str) -> object:
         return rules.text(field, value)
     if isinstance(value, type):
         reject(field, f"must be {what}", value, f"write {value.__name__}() to make one")
-    if not callable(value):
+    if not callable(value) and not hasattr(value, "compute"):  # stats.ModuleMetric
         reject(field, f"must be {what}", value)
     return value
 
@@ -196,8 +196,18 @@ def loss(field: str, value: object) -> object:
         return _named(field, value, what)
     if not value:
         reject(field, "a dict of losses needs at least one", value)
-    named = {rules.text(field, k): _named(f"{field}[{k!r}]", v, what) for k, v in value.items()}
-    return FrozenDict(named)
+    return FrozenDict(
+        {rules.text(field, k): _weighted(f"{field}[{k!r}]", v, what) for k, v in value.items()}
+    )
+
+
+def _weighted(field: str, value: object, what: str) -> object:
+    """A loss, or a pair of one and its weight."""
+    if not isinstance(value, (tuple, list)):
+        return _named(field, value, what)
+    if len(value) != 2:
+        reject(field, "must be a loss or a pair (loss, weight)", value)
+    return _named(field, value[0], what), number()(field, value[1])
 
 
 def metrics(field: str, value: object) -> str | tuple[object, ...] | FrozenDict:

@@ -17,6 +17,7 @@ from hotloop.base.rules import Rule, flag, number, reject, show
 from hotloop.base.scalars import plain
 from hotloop.base.suggest import closest
 from hotloop.errors import ConfigError
+from hotloop.training.config import schema
 from hotloop.training.config.options import TrainerOptions
 from hotloop.training.config.parts import OptimizerConfig, SchedulerConfig
 
@@ -59,6 +60,26 @@ def _device(spelling: str, value: object) -> dict[str, Any]:
     return {"accelerator": "gpu", "devices": 1 if found[1] is None else (int(found[1]),)}
 
 
+def _losses(spelling: str, value: object) -> dict[str, Any]:
+    """A list of losses, each alone or in a pair with its weight, as the dict of ``loss``."""
+    if not isinstance(value, (list, tuple)) or not value:
+        reject(spelling, "must be a list of losses, or of pairs (loss, weight)", value)
+    pairs = [item if isinstance(item, (list, tuple)) else (item, 1.0) for item in value]
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        if len(pair) != 2:
+            reject(spelling, "must have losses or pairs (loss, weight)", pair)
+        loss = pair[0]
+        own = getattr(loss, "name", None) or getattr(loss, "__name__", type(loss).__name__)
+        name = stem = loss if isinstance(loss, str) else str(own)
+        n = 1
+        while name in found:
+            n += 1
+            name = f"{stem}_{n}"
+        found[name] = tuple(pair)
+    return {"loss": schema.loss(spelling, found)}
+
+
 ALIASES: Mapping[str, str] = {
     "epochs": "max_epochs",
     "num_epochs": "max_epochs",
@@ -73,6 +94,7 @@ ALIASES: Mapping[str, str] = {
     "max_grad_norm": "gradient_clip_val",
     "clip_max_norm": "gradient_clip_val",
     "default_root_dir": "output_dir",
+    "losses": "loss",
 }
 """Other spellings in wide use, and the field that each of them stands for."""
 
@@ -82,6 +104,7 @@ _MEANINGS: Mapping[str, Callable[[str, object], dict[str, Any]]] = {
     "device": _device,
     "max_grad_norm": _clip_norm,
     "clip_max_norm": _clip_norm,
+    "losses": _losses,
 }  # those that are more than another name
 
 TRAINER_FIELDS = frozenset(TrainerOptions.__annotations__) - frozenset(ALIASES)

@@ -31,6 +31,7 @@ __all__ = [
     "check_gpu_options",
     "choose_device",
     "close_gpus",
+    "device_of_statistics",
     "library_roots",
     "losing_device",
     "name_device",
@@ -259,6 +260,20 @@ def name_device(device: _core.Device) -> str:
         return device.name
     n = len(_core.survey("cuda", library_roots(), probe=False)["devices"])
     return f"{device.name} (1 of {n} GPUs)" if n > 1 else device.name
+
+
+# GPUs whose float64 has half of float32's rate; of the others it has a 32nd or less.
+_FAST_FLOAT64 = ("sm_60", "sm_70", "sm_80", "sm_90", "sm_100")
+
+
+def device_of_statistics(device: _core.Device) -> tuple[_core.Device, str]:
+    """Where float64 sums over the data are made, for a run on a device; and why not there, or "".
+
+    A GPU with slow float64 would take longer for them than the CPU, which has the data already.
+    """
+    if device.memory() is None or device.name.rsplit(", ", 1)[-1] in _FAST_FLOAT64:
+        return device, ""
+    return choose_device("cpu", "32-true", "auto")[0], "float64 is slow on this GPU"
 
 
 def check_gpu_options(config: TrainingConfig, device: _core.Device) -> None:

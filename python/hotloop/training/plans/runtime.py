@@ -31,6 +31,7 @@ from hotloop.graph.trace import Trace, trace_twice, value_at
 from hotloop.nn.edits import attribute_version, latest_edit, structure_version
 from hotloop.nn.layout import Layout, Slot, resolve_lazy, trace_aside
 from hotloop.nn.parameter import Parameter, Variable
+from hotloop.stats.node import watching
 from hotloop.training.plans.batch import call_step
 from hotloop.training.plans.fitted import fitted_of
 from hotloop.training.plans.recomputing import check_ran, find_modules, share_of
@@ -788,11 +789,14 @@ def _calls(model: Module, names: list[str]) -> list[Callable[..., Any]]:
     """
     step: Any = getattr(model, "training_step", None)
 
+    # For shapes, statistical nodes need not be fitted.
     def run_step(*fields: Tensor) -> Any:
-        return call_step(step, nest_fields(dict(zip(names, fields))))
+        with watching():
+            return call_step(step, nest_fields(dict(zip(names, fields))))
 
     def run_forward(*fields: Tensor) -> Any:
-        return call_model(model, nest_fields(dict(zip(names, fields)))["x"])
+        with watching():
+            return call_model(model, nest_fields(dict(zip(names, fields)))["x"])
 
     return [run_forward] if step is None else [run_step, run_forward]
 

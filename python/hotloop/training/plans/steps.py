@@ -16,8 +16,9 @@ from hotloop.data.scaling import doubt_of_values
 from hotloop.data.split import nest_fields, padding_of
 from hotloop.data.targets import name_of_target
 from hotloop.errors import ConfigError, DataWarning, ModelWarning, TraceError
-from hotloop.graph.loss_parts import loss_terms
+from hotloop.graph.loss_parts import loss_terms, with_parts
 from hotloop.graph.symbolic import Tensor
+from hotloop.stats.calls import Calls, ModuleMetric
 from hotloop.training.plans.batch import call_step
 from hotloop.training.plans.fitted import Fitted
 from hotloop.training.plans.layers import scales_of_layers
@@ -157,6 +158,9 @@ class Steps:
         self.output_shapes: dict[int, str] = {}
         self.loss_names: list[str] = []
         self.logged_names: list[str] = []
+        metrics = config.metrics if isinstance(config.metrics, tuple) else ()
+        self._module_metrics = [each for each in metrics if isinstance(each, ModuleMetric)]
+        self._measured: dict[str, list[str]] = {}  # values' names, by that of their metric
         self._transforms = data.transforms if transforms is None else transforms
         self.target_scale = TargetScale(self._transforms, list(data.targets))
         self._user_step = getattr(runtime.model, "training_step", None)
@@ -176,6 +180,7 @@ class Steps:
             ("loss", config.loss != "auto"),
             ("class_weight", config.class_weight is not None),
             ("label_smoothing", bool(config.label_smoothing)),
+            ("metrics", bool(self._module_metrics)),
         ):
             if given and self._user_step is not None:
                 raise ConfigError(
@@ -239,14 +244,17 @@ class Steps:
         if self._user_step is not None:
             return self._make_own(self._user_step, batch)
         self._check_rows_of_values()
+        calls = self._watch_modules(batch)
         output = call_model(self.runtime.model, batch["x"])
         check_output(self.runtime.model, output)
+        calls.output = output
         if self.loss is None:
             self.loss = resolve_loss(self.config, self.data, output, _shapes_of_targets(batch))
             self._read_tasks(output, batch)
             self.doubt = self._find_doubt(output)
             self._check_scaled(output)
-        with flatten(output)[0][0].trace.labelled("loss"):
+        trace = flatten(output)[0][0].trace
+        with trace.labelled("loss"), calls.running():
             made = self.loss(output, batch.get("y"), batch.get("weight"))
             if mixed is not None:
                 other = self.loss(output, mixed.batch.get("y"), mixed.batch.get("weight"))
@@ -254,7 +262,28 @@ class Steps:
         losses = dict(made) if isinstance(made, Mapping) else {"loss": made}
         for name, loss in losses.items():
             check_scalar(loss, f"loss {name!r}" if len(losses) > 1 else "loss")
-        return Made(losses, self._take_logged(losses, {}, flatten(output)[0][0].trace), output)
+        return Made(losses, self._take_logged(losses, self._measure(calls), trace), output)
+
+    def _watch_modules(self, batch: dict[str, Any]) -> Calls:
+        """What losses and metrics of modules read, from now on."""
+        calls = Calls(self.runtime.model, flatten(batch["x"])[0][0].trace)
+        calls.batch = batch
+        return calls
+
+    def _measure(self, calls: Calls) -> dict[str, Any]:
+        """The values of the metrics that read modules."""
+        found: dict[str, Any] = {}
+        for metric in self._module_metrics:
+            try:
+                values = metric.compute(calls)
+            except ConfigError as error:
+                raise ConfigError(f"{type(metric).__name__}: {error}") from None
+            self._measured[metric.name] = list(values)
+            for name, value in values.items():
+                if isinstance(value, tuple):
+                    value = with_parts(value[0] / value[1], *value)
+                found[name] = value
+        return found
 
     def _check_rows_of_values(self) -> None:
         """Refuses values for each row of padded sequences, which no loss here leaves padding of."""
@@ -296,7 +325,7 @@ class Steps:
         seen = x[0].trace.watch(self.runtime.model)
         made = call_step(step, batch)
         if seen and not any(self._metrics()):  # those read what forward makes of x alone
-            self._read_tasks(seen[-1], batch)
+            self._read_tasks(seen[-1].output, batch)
         check_rows("training_step", x[0].trace, x, [leaf for part in others for leaf in part])
         values = dict(made) if isinstance(made, Mapping) else {"loss": made}
         if not values:
@@ -666,6 +695,7 @@ class Steps:
             for task, metric, _ in self._metrics()
             for label in task.value_labels(metric)
         }
+        known |= {metric.name: metric.mode for metric in self._module_metrics}
         known |= dict.fromkeys(("loss", *self.loss_names), "min")
         return {name: mode for name, mode in known.items() if mode is not None}
 
@@ -699,6 +729,9 @@ class Steps:
         if len(losses) > 1:
             values.update(losses)
         values.update(logged)
+        for metric in self._module_metrics:
+            named = self._measured[metric.name]
+            values.update(metric.finish({name: values[name] for name in named}))
         for task in self.tasks:
             values.update(task.values(totals))
         return values

@@ -26,6 +26,7 @@ from hotloop.training.plans.fitted import check_model, exclusive
 from hotloop.training.plans.methods import check_callbacks
 from hotloop.training.plans.precision import wants_scale
 from hotloop.training.result.result import TrainResult
+from hotloop.training.run.header import describe_fitting
 from hotloop.training.run.loop import Run, result_of_nothing
 from hotloop.training.run.planner import Planner
 from hotloop.training.run.signals import Interrupts, end_as_interrupted, is_interactive
@@ -144,11 +145,19 @@ def train(
             with Interrupts() as interrupts:
                 is_quiet = config.enable_progress_bar is False
                 try:
-                    planner.prepare(Watch(interrupts, is_quiet=is_quiet))
+                    watch = Watch(interrupts, is_quiet=is_quiet)
+                    planner.prepare(watch, is_resumed=resumed is not None)
                     interrupts.preparing = ""
-                    run = Run(planner, interrupts, began, config, resumed)
-                    result = run.execute()
-                    blind = run.monitored_in_vain
+                    blind = None
+                    if planner.is_fitted_alone:
+                        seconds = time.perf_counter() - began
+                        if not is_quiet:
+                            show(f"hotloop: fitted {describe_fitting(planner)}")
+                        result = result_of_nothing(planner, seconds, "completed")
+                    else:
+                        run = Run(planner, interrupts, began, config, resumed)
+                        result = run.execute()
+                        blind = run.monitored_in_vain
                 except Stopped:
                     result, blind = result_of_nothing(planner, time.perf_counter() - began), None
         finally:
@@ -218,6 +227,8 @@ def _not_finite(result: TrainResult) -> str:
 
 def _last_words(result: TrainResult, config: TrainingConfig) -> str:
     """How training ended, and which weights the model has."""
+    if result.stop_reason == "completed" and not config.max_epochs and not result.steps:
+        return f"completed after {format_seconds(result.seconds)}"
     how = {
         "early_stopping": "stopped early",
         "max_time": "stopped at max_time",

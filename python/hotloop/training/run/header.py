@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hotloop import _core
-from hotloop.base.messages import counted, format_bytes, format_count
+from hotloop.base.messages import counted, format_bytes, format_count, format_seconds, named
 from hotloop.data.described import name_shape
 from hotloop.data.module import DataModule
 from hotloop.data.split import Split
@@ -19,7 +19,7 @@ from hotloop.training.plans.steps import Steps
 from hotloop.training.run.planner import Planner
 from hotloop.training.scoring.functions import describe_functions
 
-__all__ = ["describe_run", "header_lines", "start_lines"]
+__all__ = ["describe_fitting", "describe_run", "header_lines", "start_lines"]
 
 _COLUMNS = 100
 
@@ -61,7 +61,9 @@ def describe_run(planner: Planner, output: str, resumed: str = "") -> str:
     parts = f" in micro-batches of {planner.micro_rows}" if planner.micro_rows else ""
     clip = config.gradient_clip_val
     by_time = "" if config.max_time is None else " (by time where max_time comes before max_epochs)"
-    initial = all(parameter.is_initial for parameter in planner.model.parameters())
+    fitted = planner.fitting.variables if planner.fitting is not None else ()
+    known = frozenset(map(id, fitted))
+    initial = all(p.is_initial or id(p) in known for p in planner.model.parameters())
     again = "" if initial else "continues from its weights"
     facts = [("", name_device(planner.device))]
     if planner.why_no_gpu:
@@ -84,6 +86,7 @@ def describe_run(planner: Planner, output: str, resumed: str = "") -> str:
         ("data", f"{rows} {_name_rows(train)}{home}, batch {data.batch_size}{parts}"),
         *loader,
         *data.facts,
+        *([("statistics", describe_fitting(planner))] if planner.fitting is not None else []),
         *([("images", "bytes as float32, 0 to 255")] if _has_images_of_bytes(data, train) else []),
         ("loss", _describe_loss(planner.steps)),
         *([("metrics", functions)] if functions else []),
@@ -141,6 +144,26 @@ def start_lines(planner: Planner) -> list[str]:
         for name, library in (("CUDA", "CUDA driver"), ("cuDNN", "cuDNN"))
     ]
     return lines
+
+
+def describe_fitting(planner: Planner) -> str:
+    """Which nodes were fitted, by how many passes over the data, and where.
+
+    Parameters
+    ----------
+    planner : Planner
+        That has fitted some.
+    """
+    fitting = planner.fitting
+    assert fitting is not None
+    train = planner.data.split("train")
+    assert train is not None
+    where = "the CPU" if fitting.device.memory() is None else "the GPU"
+    why = f" ({fitting.why})" if fitting.why else ""
+    return (
+        f"{named(fitting.names)} by {counted(fitting.n_passes, 'pass', 'passes')} over "
+        f"{format_count(train.n)} rows on {where}{why}, {format_seconds(fitting.seconds)}"
+    )
 
 
 def _describe_memory(planner: Planner) -> str:

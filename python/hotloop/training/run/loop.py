@@ -794,8 +794,10 @@ class Run:
         return result
 
 
-def result_of_nothing(planner: Planner, seconds: float) -> TrainResult:
-    """The result of a run that was interrupted before its first step.
+def result_of_nothing(
+    planner: Planner, seconds: float, stop_reason: str = "interrupted"
+) -> TrainResult:
+    """The result of a run that ended before its first step.
 
     Parameters
     ----------
@@ -803,7 +805,10 @@ def result_of_nothing(planner: Planner, seconds: float) -> TrainResult:
         As far as it came.
     seconds : float
         Since ``train`` was called.
+    stop_reason : str
+        "completed" where statistical nodes alone were to be fitted.
     """
+    looked = planner.looking_seconds
     device = getattr(planner, "device", None)
     return TrainResult(
         model=planner.model,
@@ -820,14 +825,14 @@ def result_of_nothing(planner: Planner, seconds: float) -> TrainResult:
         monitor=None,
         best_score=None,
         best_epoch=None,
-        stop_reason="interrupted",
+        stop_reason=stop_reason,
         epochs=0,
         steps=0,
         skipped_steps=0,
         not_finite=None,
         schedule_by="steps",
         seconds=seconds,
-        timings=dict.fromkeys(TIMINGS, 0.0) | {"plan": seconds},
+        timings=dict.fromkeys(TIMINGS, 0.0) | {"statistics": looked, "plan": seconds - looked},
         data_wait=0.0,
         samples_per_second=0.0,
         n_averaged=0,

@@ -25,11 +25,13 @@ from hotloop.errors import BusyError, ConfigError, ModelWarning, OutOfMemoryErro
 from hotloop.nn.module import Module
 from hotloop.nn.norm import BatchNorm
 from hotloop.nn.parameter import Variable
+from hotloop.stats.node import watching
 from hotloop.training.checkpoints.snapshot import predict_bytes, snapshot_bytes
 from hotloop.training.config import TrainingConfig
 from hotloop.training.config.schedule import count_steps, rates
 from hotloop.training.plans.accelerator import check_gpu_options, choose_device
 from hotloop.training.plans.fitted import fitted_of, uses_batch_statistics
+from hotloop.training.plans.initialization import Fitting, nodes_to_fit
 from hotloop.training.plans.limit import AROUND, DoesNotFit, Limit
 from hotloop.training.plans.loading import choose_workers
 from hotloop.training.plans.lookups import check_lookups
@@ -105,6 +107,8 @@ class Planner:
         That it took to look through the data: its checks and statistics.
     recomputed : str
         How much is computed again in the backward pass, "" where nothing is.
+    fitting : Fitting or None
+        Of statistical nodes, where some were to be fitted.
     """
 
     def __init__(
@@ -123,6 +127,7 @@ class Planner:
         self.looking_seconds = 0.0
         self._peak_with_copy = 0
         self.recomputed = ""
+        self.fitting: Fitting | None = None
         self._limit = Limit(config.memory_limit)
         self._share = 0.0  # that is recomputed at least: more where memory ran out
         self._parts = 1  # of a batch: more where memory ran out
@@ -144,13 +149,20 @@ class Planner:
             with contextlib.suppress(BusyError):
                 self.runtime.close()
 
-    def prepare(self, watch: Watch | None = None) -> None:
-        """Checks the data, chooses the device, traces and plans everything.
+    @property
+    def is_fitted_alone(self) -> bool:
+        """Whether statistical nodes are all that there was to do: nothing else is planned."""
+        return self.fitting is not None and self.config.max_epochs == 0
+
+    def prepare(self, watch: Watch | None = None, *, is_resumed: bool = False) -> None:
+        """Checks the data, chooses the device, fits statistical nodes, traces and plans everything.
 
         Parameters
         ----------
         watch : Watch, optional
             Told what is being done; it may end it.
+        is_resumed : bool
+            Whether the model's values are going to be those of a checkpoint.
 
         Raises
         ------
@@ -165,11 +177,23 @@ class Planner:
             began = time.perf_counter()
             choose_workers(self.data)
             self._check_data()
+            self._fit_nodes(watch, is_resumed=is_resumed)
             self.looking_seconds = time.perf_counter() - began
+            if self.is_fitted_alone:
+                return
             self.device.memory_peak_reset()
-            with self.explaining_memory():
+            with self.explaining_memory(), watching() if is_resumed else contextlib.nullcontext():
                 while not self._fits(watch):
                     pass
+
+    def _fit_nodes(self, watch: Watch, *, is_resumed: bool) -> None:
+        """Fits statistical nodes (phase 1); a checkpoint has what was fitted."""
+        found = nodes_to_fit(self.model)
+        if not found or is_resumed:
+            return
+        watch.begin("fitting statistics")
+        self.fitting = Fitting(self.model, self.data, self.config, self.device)
+        self.fitting.run(watch.pause)
 
     def predict(self) -> dict[str, Any]:
         """The plan of full batches as ``prepare`` would make it, without the device's memory.
@@ -186,7 +210,8 @@ class Planner:
         self._check_data()
         while True:
             try:
-                return self._predict_once()
+                with watching():  # statistical nodes need not be fitted
+                    return self._predict_once()
             except DoesNotFit as error:
                 if not self._relieve(error):
                     raise self._limit.explain(*self._describe_tries()) from None

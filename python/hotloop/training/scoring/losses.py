@@ -7,6 +7,7 @@ binary cross-entropy per column; floats give the mean squared error.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,6 +23,7 @@ from hotloop.graph.symbolic import Tensor
 from hotloop.graph.trace import Trace, current
 from hotloop.nn import functional as F
 from hotloop.nn.module import Module
+from hotloop.stats.calls import ModuleLoss, running_calls
 from hotloop.training.scoring.matching import (
     call_matched,
     class_axis,
@@ -461,6 +463,10 @@ def _resolve(config: TrainingConfig, loss: Any, goal: _Goal) -> Loss:
         return _named(LOSSES.get(loss, loss), config, goal)
     if isinstance(loss, Mapping):
         return _summed(loss, config, goal)
+    if isinstance(loss, tuple):
+        return _scaled(_resolve(config, loss[0], goal), loss[1])
+    if isinstance(loss, ModuleLoss):
+        return _of_modules(loss)
     if callable(loss):
         return _called(loss, goal)
     if goal.target is None:
@@ -477,6 +483,30 @@ def _resolve(config: TrainingConfig, loss: Any, goal: _Goal) -> Loss:
     one_logit = reading.axis is None or output.shape[reading.axis] == 1
     name = "binary_cross_entropy_with_logits" if one_logit else "cross_entropy"
     return _named(name, config, goal)
+
+
+def _scaled(loss: Loss, weight: float) -> Loss:
+    """A loss with a weight in the sum."""
+    made = copy.copy(loss)
+    made._call = lambda output, target, weights: loss(output, target, weights) * weight
+    return made
+
+
+def _of_modules(loss: ModuleLoss) -> Loss:
+    """A loss that reads modules of the model."""
+
+    def call(output: Any, target: Any, weight: Tensor | None) -> Any:
+        if weight is not None:
+            raise ConfigError(
+                f"loss: {type(loss).__name__} takes no sample weights, got data with some; leave "
+                "them out"
+            )
+        try:
+            return loss.compute(running_calls())
+        except ConfigError as error:
+            raise ConfigError(f"{type(loss).__name__}: {error}") from None
+
+    return Loss(loss.name, None, call)
 
 
 def _name_of(loss: Callable[..., Any]) -> str:
@@ -581,10 +611,9 @@ def loss_modules(loss: Any) -> dict[str, Module]:
         By the prefix of their values' names: "loss", or "loss.<name>" of a dict of losses.
     """
     losses = loss.items() if isinstance(loss, Mapping) else [("", loss)]
+    alone = [(name, part[0] if isinstance(part, tuple) else part) for name, part in losses]
     return {
-        f"loss.{name}" if name else "loss": part
-        for name, part in losses
-        if isinstance(part, Module)
+        f"loss.{name}" if name else "loss": part for name, part in alone if isinstance(part, Module)
     }
 
 

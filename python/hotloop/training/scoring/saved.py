@@ -52,7 +52,8 @@ def _without_functions(metrics: Any, left_out: list[str]) -> Any:
 
 
 def _name_of(function: Any) -> str:
-    return str(getattr(function, "__name__", type(function).__name__))
+    own = getattr(function, "name", None)  # of a stats.ModuleMetric
+    return str(own or getattr(function, "__name__", type(function).__name__))
 
 
 def config_of_scoring(loss: Any, scoring: Mapping[str, Any]) -> TrainingConfig:

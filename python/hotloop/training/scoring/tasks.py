@@ -15,6 +15,7 @@ from hotloop.base.messages import named, warn
 from hotloop.data.targets import IGNORED, Targets
 from hotloop.errors import DataWarning, ShapeError
 from hotloop.graph.symbolic import Tensor
+from hotloop.stats.calls import ModuleMetric
 from hotloop.training.scoring.catalogue import METRICS, stem_of
 from hotloop.training.scoring.functions import FunctionMetric, find_prediction, function_metrics
 from hotloop.training.scoring.losses import Loss, Reading, read_output
@@ -452,7 +453,9 @@ def make_tasks(
         If the metrics do not fit the targets.
     """
     targets = data.targets
-    metrics = () if is_own_step and config.metrics == "auto" else config.metrics
+    metrics: Any = () if is_own_step and config.metrics == "auto" else config.metrics
+    if isinstance(metrics, tuple):  # those of modules are no target's
+        metrics = tuple(metric for metric in metrics if not isinstance(metric, ModuleMetric))
     found = metrics_by_target(metrics, {name: target.kind for name, target in targets.items()})
     return [
         Task(

@@ -1,0 +1,211 @@
+"""What all statistical nodes are: modules that are fitted by statistics of what they are given.
+
+Before training, ``hl.train`` streams the training data once, or as often as there are nodes behind
+others that are not affine, and gives each node the statistics of its input
+(``training/plans/initialization.py``). What was fitted is frozen until ``unfreeze`` names it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from hotloop.errors import ConfigError, HotloopError, ShapeError
+from hotloop.graph.symbolic import Tensor
+from hotloop.nn.module import Module
+from hotloop.nn.recipes import Constant
+from hotloop.nn.uninitialized import UninitializedBuffer, UninitializedParameter
+from hotloop.stats.statistics import Affine, Statistics
+
+__all__ = ["PixelNode", "Seen", "StatisticalNode", "pixels_of", "watching"]
+
+
+class Seen(NamedTuple):
+    """A node that ran.
+
+    Attributes
+    ----------
+    node : StatisticalNode
+    input, output : Tensor
+    """
+
+    node: StatisticalNode
+    input: Tensor
+    output: Tensor
+
+
+_watcher: contextvars.ContextVar[list[Seen] | None] = contextvars.ContextVar("seen", default=None)
+
+
+@contextlib.contextmanager
+def watching() -> Iterator[list[Seen]]:
+    """In the block nodes run although they are not fitted, and are listed as they do."""
+    seen: list[Seen] = []
+    token = _watcher.set(seen)
+    try:
+        yield seen
+    finally:
+        _watcher.reset(token)
+
+
+def pixels_of(input: Any) -> Any:
+    """The cube of a batch that is a dict, ``batch["cube"]``; else what was given.
+
+    Raises
+    ------
+    ConfigError
+    """
+    if not isinstance(input, Mapping):
+        return input
+    if "cube" in input:
+        return input["cube"]
+    if "x" in input:
+        return input["x"]
+    raise ConfigError(
+        f"the batch has the entries {', '.join(map(repr, input))} and none named 'cube', which a "
+        "node of hotloop.stats takes; name it so where the data is made"
+    )
+
+
+class PixelNode(Module):
+    """A module of channels-last pixels: ``(..., channels)``, or a dict with such a "cube"."""
+
+    def forward(self, input: Any) -> Any:
+        """The output of ``transform`` for a cube, or for the cube of a dict."""
+        return self.transform(pixels_of(input))
+
+    def transform(self, x: Any) -> Any:
+        """What the node makes of pixels ``(..., channels)``."""
+        raise NotImplementedError
+
+
+class StatisticalNode(PixelNode):
+    """A node that statistics of its input are fitted to.
+
+    Attributes
+    ----------
+    needs : {"range", "variance", "covariance"}
+        The least and the largest value; mean and variance of each channel; these and the
+        covariance.
+    statistics : dict of str to array of float64
+        What was fitted, exactly; empty before, and after a file was loaded, which has what
+        ``state_dict`` has.
+    """
+
+    needs: ClassVar[str] = "covariance"
+    is_affine: ClassVar[bool] = False  # it has ``affine``
+    is_per_channel: ClassVar[bool] = False  # each output is of one channel
+
+    def __init__(self, num_channels: int | None = None) -> None:
+        super().__init__()
+        if num_channels is not None and (type(num_channels) is not int or num_channels < 1):
+            raise ConfigError(
+                f"{type(self).__name__}: num_channels must be an integer, at least 1, got "
+                f"{num_channels!r}"
+            )
+        self.num_channels = num_channels
+        self.statistics: dict[str, npt.NDArray[np.float64]] = {}
+        self.register_buffer("n_pixels_seen", np.zeros((), np.int64))
+
+    # ---- what subclasses say
+
+    def shapes(self, n_channels: int) -> Mapping[str, tuple[int, ...]]:
+        """The shapes of what is fitted, for inputs with so many channels."""
+        raise NotImplementedError
+
+    def fit(self, found: Statistics) -> Mapping[str, npt.ArrayLike]:
+        """What is fitted, from the statistics of all inputs."""
+        raise NotImplementedError
+
+    def fitted(self, name: str) -> npt.NDArray[np.float64]:
+        """A fitted value in float64: exactly, where training has not moved it."""
+        value, exact = getattr(self, name).value(), self.statistics.get(name)
+        if exact is not None and np.array_equal(exact.astype(np.float32), value):
+            return exact
+        return np.asarray(value, np.float64)
+
+    def affine(self) -> Affine | None:
+        """What ``transform`` does, where that is affine: once fitted, in float64."""
+        return None
+
+    # ---- running
+
+    def declare(self, *parameters: str, buffers: Sequence[str] = ()) -> None:
+        """Registers what is fitted, whose shapes the first input tells: parameters, which
+        ``unfreeze`` trains, and buffers.
+        """
+        for name in parameters:
+            setattr(self, name, UninitializedParameter(requires_grad=False))
+        for name in buffers:
+            setattr(self, name, UninitializedBuffer())
+        if self.num_channels is not None:
+            self._resolve(self.num_channels)
+
+    def _resolve(self, n_channels: int) -> None:
+        self.num_channels = n_channels
+        for name, shape in self.shapes(n_channels).items():
+            variable = getattr(self, name)
+            if variable.is_lazy:
+                variable.resolve(shape, Constant(0.0))
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether there were statistics."""
+        return bool(self.n_pixels_seen.value() > 0)
+
+    def forward(self, input: Any) -> Any:
+        """The output for ``(..., channels)``, or for the "cube" of a dict.
+
+        Raises
+        ------
+        ShapeError
+            For another number of channels than the node has.
+        HotloopError
+            If it was not fitted.
+        """
+        x = pixels_of(input)
+        self._check_channels(x)
+        watcher = _watcher.get()
+        if watcher is None and not self.is_fitted:
+            raise HotloopError(
+                f"{type(self).__name__} must be fitted before it is used; train its model, "
+                "hl.train(model, data, max_epochs=0) fits alone"
+            )
+        made = self.transform(x)
+        if watcher is not None:
+            watcher.append(Seen(self, x, made))
+        return made
+
+    def _check_channels(self, x: Any) -> None:
+        n = x.shape[-1] if x.shape else 0
+        if not n:
+            raise ShapeError(
+                f"{type(self).__name__}: the input must be (..., channels), got shape {x.shape}"
+            )
+        if self.num_channels is None:
+            self._resolve(n)
+        elif n != self.num_channels:
+            how = "was fitted to" if self.is_fitted else "has"
+            raise ShapeError(
+                f"{type(self).__name__} {how} {self.num_channels} channels, got a cube with {n} "
+                f"(shape {x.shape})"
+            )
+
+    def after_load(self) -> None:
+        """Takes the number of channels from loaded values."""
+        for variable in (*self.parameters(recurse=False), *self.buffers(recurse=False)):
+            if not variable.is_lazy and variable.shape:
+                self.num_channels = self.num_channels or variable.shape[-1]
+
+    def take(self, found: Statistics) -> None:
+        """Fits the node."""
+        values = self.fit(found)
+        self.statistics = {name: np.asarray(v, np.float64) for name, v in values.items()}
+        for name, value in self.statistics.items():
+            getattr(self, name).set_value(value.astype(np.float32))
+        self.n_pixels_seen.set_value(np.asarray(found.count, np.int64))
