@@ -492,7 +492,7 @@ def test_nodes_that_cannot_be_fitted() -> None:
 @pytest.mark.parametrize(
     ("losses", "words"),
     [
-        ([stats.OrthogonalityLoss("pca")], "there is no module 'pca' in the model; did you mean 'pca"),
+        ([stats.OrthogonalityLoss("pca")], "no module 'pca' in the model; did you mean 'pca"),
         ([stats.OrthogonalityLoss("rx")], "'rx' must have components or a weight of two dims"),
         ([stats.SelectorEntropyLoss("pca1")], "'pca1' must be a SoftChannelSelector or Concrete"),
         ([stats.SoftIoULoss()], "a target is needed, and the data has none"),

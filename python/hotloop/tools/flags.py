@@ -181,7 +181,11 @@ def _readings(name: str, text: str) -> Iterator[Any]:
     if text.lower() == "none":
         yield None
         return
-    if ALIASES.get(name, name) in _LISTS and "," in text and text[:1] not in "[{\"'":
+    if (
+        not _LISTS.isdisjoint((name, ALIASES.get(name, name)))
+        and "," in text
+        and text[:1] not in "[{\"'"
+    ):
         yield [_value(one.strip()) for one in text.split(",") if one.strip()]
         return
     value = _value(text)

@@ -62,6 +62,8 @@ def _device(spelling: str, value: object) -> dict[str, Any]:
 
 def _losses(spelling: str, value: object) -> dict[str, Any]:
     """A list of losses, each alone or in a pair with its weight, as the dict of ``loss``."""
+    if isinstance(value, str) or callable(value):
+        value = [value]
     if not isinstance(value, (list, tuple)) or not value:
         reject(spelling, "must be a list of losses, or of pairs (loss, weight)", value)
     pairs = [item if isinstance(item, (list, tuple)) else (item, 1.0) for item in value]
