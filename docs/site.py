@@ -134,6 +134,14 @@ _FAMILIES: dict[str, tuple[str, str, str, list[str]]] = {
         "hotloop.models",
         [],
     ),
+    "stats": (
+        "Statistical nodes",
+        "For anyone with hyperspectral cubes: `from hotloop import stats`. Normalizers, principal "
+        "components and anomaly detectors that are fitted by one pass over the data before "
+        "training, and losses and metrics that read modules by name.",
+        "hotloop.stats",
+        [],
+    ),
     "tensors": (
         "Tensors",
         "For anyone who writes `forward`: `hl.` functions over tensors, most of them also methods "

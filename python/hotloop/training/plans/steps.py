@@ -262,7 +262,8 @@ class Steps:
         losses = dict(made) if isinstance(made, Mapping) else {"loss": made}
         for name, loss in losses.items():
             check_scalar(loss, f"loss {name!r}" if len(losses) > 1 else "loss")
-        return Made(losses, self._take_logged(losses, self._measure(calls), trace), output)
+        measured = {} if training else self._measure(calls)
+        return Made(losses, self._take_logged(losses, measured, trace), output)
 
     def _watch_modules(self, batch: dict[str, Any]) -> Calls:
         """What losses and metrics of modules read, from now on."""
@@ -730,8 +731,9 @@ class Steps:
             values.update(losses)
         values.update(logged)
         for metric in self._module_metrics:
-            named = self._measured[metric.name]
-            values.update(metric.finish({name: values[name] for name in named}))
+            named = [name for name in self._measured.get(metric.name, ()) if name in logged]
+            if named:
+                values.update(metric.finish({name: logged[name] for name in named}))
         for task in self.tasks:
             values.update(task.values(totals))
         return values
