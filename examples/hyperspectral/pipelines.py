@@ -42,7 +42,7 @@ def make_cubes(n, size, channels, seed=0, share=0.05):
     return cubes, masks
 
 
-def rx(cubes, masks):
+def rx(cubes, masks, **fields):
     """W1a: one pass fits all four nodes; then the PCAs are trained to stay orthogonal."""
     model = nn.Sequential(OrderedDict(
         minmax=stats.MinMaxNormalizer(),
@@ -54,7 +54,7 @@ def rx(cubes, masks):
     result = hl.train(
         model, data, max_epochs=5, optimizer="adam", lr=1e-3, unfreeze=["pca1", "pca2"],
         losses=[(stats.OrthogonalityLoss("pca1"), 0.1), (stats.OrthogonalityLoss("pca2"), 0.1)],
-        metrics=[stats.ExplainedVariance("pca1"), stats.ScoreStatistics("rx")],
+        metrics=[stats.ExplainedVariance("pca1"), stats.ScoreStatistics("rx")], **fields,
     )  # fmt: skip
     return result, hl.predict(model, cubes[:1])[0, ..., 0]
 
@@ -74,7 +74,7 @@ class Projection(nn.Module):
         return self.mix(self.norm(x) @ self.basis.T)
 
 
-def layers(cubes, masks):
+def layers(cubes, masks, **fields):
     """W1b: the mean squared error between output and normalized input, through four layers."""
     rng = np.random.default_rng(0)
     widths = [cubes.shape[-1], 20, 10, 20, cubes.shape[-1]]
@@ -83,13 +83,13 @@ def layers(cubes, masks):
     data = hl.DataModule.from_arrays(cubes, val=0.2, batch_size=16)
     result = hl.train(
         model, data, max_epochs=5, optimizer="adam", lr=1e-3,
-        losses=[stats.ReconstructionLoss("minmax")],
+        losses=[stats.ReconstructionLoss("minmax")], **fields,
     )  # fmt: skip
     made = hl.predict(model, cubes[:1]) - hl.predict(model, cubes[:1], outputs="minmax")
     return result, (made**2).mean(-1)[0]
 
 
-def selector(cubes, masks):
+def selector(cubes, masks, **fields):
     """W1c: a loss on masks reaches the weights of the channels through the scores."""
     model = nn.Sequential(OrderedDict(
         minmax=stats.MinMaxNormalizer(),
@@ -101,13 +101,13 @@ def selector(cubes, masks):
     result = hl.train(
         model, data, max_epochs=20, optimizer="adamw", lr=1e-3, weight_decay=0.01,
         gradient_clip_val=1.0, scheduler="plateau", early_stopping=8, monitor="val_iou",
-        losses=["bce"], metrics=["iou"], unfreeze=["logit"],
+        losses=["bce"], metrics=["iou"], unfreeze=["logit"], **fields,
     )  # fmt: skip
     print("channels:", model.selector.selected())
     return result, hl.predict(model, cubes[:1])[0, ..., 0]
 
 
-def svdd(cubes, masks):
+def svdd(cubes, masks, **fields):
     """W1d: embeddings of pixels near a centre; what lies far from it is an anomaly."""
     waves = np.linspace(430, 910, cubes.shape[-1])
     band = stats.BandpassByWavelength(waves, low=700)
@@ -123,7 +123,7 @@ def svdd(cubes, masks):
     result = hl.train(
         model, data, max_epochs=20, optimizer="adamw", lr=1e-3,
         losses=[stats.DeepSVDDSoftBoundaryLoss("tracker")],
-        metrics=[stats.ScoreStatistics("tracker")],
+        metrics=[stats.ScoreStatistics("tracker")], **fields,
     )  # fmt: skip
     return result, hl.predict(model, cubes[:1])[0, ..., 0]
 
@@ -142,21 +142,23 @@ def draw(path, cube, mask, score):
     figure.savefig(path, dpi=100)
 
 
+SYSTEMS = {  # with the channels of its cubes
+    "rx": (rx, 50),
+    "layers": (layers, 50),
+    "selector": (selector, 61),
+    "svdd": (svdd, 61),
+}
+
+
 def main():
-    systems = {
-        "rx": (rx, 50),
-        "layers": (layers, 50),
-        "selector": (selector, 61),
-        "svdd": (svdd, 61),
-    }
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("system", choices=systems)
+    parser.add_argument("system", choices=SYSTEMS)
     parser.add_argument("--cubes", type=int, default=200)
     parser.add_argument("--size", type=int, default=128, help="pixels of a side")
     arguments = parser.parse_args()
-    run, channels = systems[arguments.system]
+    run, channels = SYSTEMS[arguments.system]
     cubes, masks = make_cubes(arguments.cubes, arguments.size, channels)
     result, score = run(cubes, masks)
     print(result)

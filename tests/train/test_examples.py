@@ -108,3 +108,43 @@ def test_readme_starts_with_code_that_runs(tmp_path: Path) -> None:
     check = "\nassert result.history['val_accuracy'][-1] > 0.9\n"
     run(["-c", code + check], tmp_path)
     assert (tmp_path / "net.safetensors").exists()
+
+
+CUBES = ROOT / "examples" / "hyperspectral" / "pipelines.py"
+
+
+def auc(inside: np.ndarray, outside: np.ndarray) -> float:
+    """How often a score of an anomaly is above one of another pixel."""
+    ranks = np.argsort(np.argsort(np.concatenate([inside, outside])))
+    n, m = len(inside), len(outside)
+    return float((ranks[:n].sum() - n * (n - 1) / 2) / (n * m))
+
+
+@pytest.mark.parametrize(
+    ("system", "least"), [("rx", 0.9), ("layers", 0.7), ("selector", 0.75), ("svdd", 0.6)]
+)
+def test_pipelines_of_cubes(system: str, least: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On few small cubes: losses fall, and scores tell anomalies from other pixels (0.5: chance)."""
+    monkeypatch.syspath_prepend(str(CUBES.parent))
+    import pipelines
+
+    run, channels = pipelines.SYSTEMS[system]
+    cubes, masks = pipelines.make_cubes(30, 24, channels)
+    result, score = run(cubes, masks, enable_progress_bar=False)
+    assert result.stop_reason in ("completed", "early_stopping")
+    assert auc(score[masks[0]], score[~masks[0]]) > least
+    history = result.history
+    if system == "selector":
+        assert max(history["val_iou"]) > 1.3 * history["val_iou"][0]
+        # Where the spectra differ most: at the ends of the bumps, not between them.
+        chosen = np.sort(result.model.selector.selected()) / (channels - 1)
+        assert ((chosen < 0.35) | (chosen > 0.65)).all()
+    elif system != "rx":  # whose components begin orthogonal
+        assert history["val_loss"][-1] < 0.8 * history["val_loss"][0]
+
+
+@pytest.mark.extra
+def test_a_pipeline_of_cubes_as_a_program(tmp_path: Path) -> None:
+    text = run([str(CUBES), "rx", "--cubes", "20", "--size", "16"], tmp_path)
+    assert re.search(r"score of anomalies [\d.]+, of other pixels [\d.]+", text)
+    assert (tmp_path / "rx.png").stat().st_size > 1000
