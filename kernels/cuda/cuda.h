@@ -59,6 +59,7 @@ void hl_cuda_survey(const hl_backend *build, const hl_device_options *options, b
     X(ctc)                                                                                         \
     X(recurrence)                                                                                  \
     X(linalg)                                                                                      \
+    X(stat)                                                                                        \
     X(sort)                                                                                        \
     X(deformable)
 /* clang-format on */
