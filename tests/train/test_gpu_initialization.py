@@ -56,7 +56,7 @@ def test_masks_and_both_phases(gpu: _core.Device) -> None:
         np.testing.assert_allclose(states[1][name], value, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize(("gpu_name", "is_gpu"), [("A100", True), ("T4", False), ("H100", True)])
+@pytest.mark.parametrize(("gpu_name", "is_gpu"), [("A100", True), ("T4", False), ("H200", True)])
 def test_slow_float64_leaves_the_sums_to_the_cpu(gpu_name: str, is_gpu: bool) -> None:
     device, why = device_of_statistics(_core.Device("cuda", gpu=gpu_name))
     assert (device.memory() is not None) == is_gpu

@@ -550,3 +550,43 @@ def test_an_interrupted_fit_changes_nothing(monkeypatch: Any) -> None:
     fit(model)
     assert not model.minmax.is_fitted
     assert not model.minmax.statistics
+
+
+def test_late_shares_are_no_map_yet(monkeypatch: Any) -> None:
+    """Of a selector that this pass fits: what it makes of the data is a source of the next one."""
+    found = passes(monkeypatch)
+    model = sequential(
+        select=stats.SoftChannelSelector(3, init="variance"), norm=stats.ZScoreNormalizerGlobal()
+    )
+    fit(model)
+    assert found == [2]
+    model.load_state_dict(model.state_dict())
+    pixels = np.asarray(hl.predict(model, CUBES, outputs="select"), np.float64).reshape(-1, 12)
+    np.testing.assert_allclose(model.norm.statistics["mean"], pixels.mean(0), rtol=1e-4)
+
+
+def test_ranges_behind_a_negative_factor() -> None:
+    class Turned(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = stats.MinMaxNormalizer()
+
+        def forward(self, x: Any) -> Any:
+            return self.norm(1.0 - 2.0 * x)
+
+    found = fit(Turned()).norm.statistics
+    close([found["minimum"], found["maximum"]], [1 - 2 * PIXELS.max(), 1 - 2 * PIXELS.min()])
+
+
+def test_a_fit_that_fails_changes_nothing() -> None:
+    """In its second pass."""
+    model = sequential(
+        norm=stats.ZScoreNormalizerGlobal(),
+        unit=stats.PerPixelUnitNorm(),
+        rx=stats.RXGlobal(eps=0.0),
+    )
+    x = np.concatenate([CUBES, CUBES[..., :2]], -1)
+    with pytest.raises(hl.DataError, match="rank 1[0-3] of 14"):
+        fit(model, x)
+    assert not model.norm.is_fitted
+    assert not model.norm.mean.numpy().any()

@@ -1,0 +1,59 @@
+"""Mutants of statistical nodes: which pass fits them, and what follows from a source's statistics."""
+
+from mutants.mutant import Mutant, python
+
+_FITTING = "python/hotloop/training/plans/initialization.py"
+_STATISTICS = "python/hotloop/stats/statistics.py"
+_TESTS = "tests/train/test_initialization.py::test_"
+
+MUTANTS = [
+    Mutant(
+        "a-range-goes-through-maps-that-mix-channels",
+        _FITTING,
+        'one.node.needs != "range" or way.is_per_channel',
+        "True",
+        python(_TESTS + "as_few_passes_as_there_are_levels"),
+    ),
+    Mutant(
+        "nodes-that-wait-are-fitted-at-once",
+        _FITTING,
+        "if not ways.waits(source):",
+        "if True:",
+        python(_TESTS + "statistics_are_those_of_what_forward_computes"),
+    ),
+    Mutant(
+        "what-a-pass-finds-is-known-before-it",
+        _FITTING,
+        "self._graph.depends(value, [*self._data, *self._late])",
+        "self._graph.depends(value, self._data)",
+        python(_TESTS + "late_shares_are_no_map_yet"),
+    ),
+    Mutant(
+        "nothing-is-shifted",
+        _FITTING,
+        "name: found.mean if np.isfinite(found.mean).all() else np.zeros(len(found.mean))",
+        "name: np.zeros(len(found.mean))",
+        python(_TESTS + "numbers_far_from_zero_keep_their_variance"),
+    ),
+    Mutant(
+        "a-failed-fit-leaves-half-of-it",
+        _FITTING,
+        "variable.set_value(value)",
+        "pass",
+        python(_TESTS + "a_fit_that_fails_changes_nothing"),
+    ),
+    Mutant(
+        "a-negative-factor-keeps-the-lowest-lowest",
+        _STATISTICS,
+        "np.where(matrix > 0, matrix * low, matrix * high)",
+        "np.where(matrix != 0, matrix * low, matrix * high)",
+        python(_TESTS + "ranges_behind_a_negative_factor"),
+    ),
+    Mutant(
+        "resumed-runs-fit-again",
+        "python/hotloop/training/run/planner.py",
+        "if not found or is_resumed:",
+        "if not found:",
+        python(_TESTS + "a_run_goes_on"),
+    ),
+]
