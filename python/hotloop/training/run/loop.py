@@ -180,7 +180,8 @@ class Run:
         config = self.config
         is_shown = config.enable_progress_bar is not False
         if config.enable_model_summary and is_shown:
-            show(summarize(self.model, self._steps.output_shapes))
+            trained = {id(slot.owner) for slot in self.runtime.layout.trainable}
+            show(summarize(self.model, self._steps.output_shapes, trained))
         self._progress = Progress(
             config.enable_progress_bar,
             config.max_epochs,

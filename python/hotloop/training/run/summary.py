@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from hotloop.base.messages import format_bytes
@@ -18,7 +18,7 @@ _MAX_SHAPES = 4  # of a layer: a recurrent one may have dozens
 _HEADER = ("layer", "type", "output", "parameters", "")
 
 
-def summarize(model: Module, output_shapes: Mapping[int, str]) -> str:
+def summarize(model: Module, output_shapes: Mapping[int, str], trained: Collection[int]) -> str:
     """Layers with parameters of their own: name, type, shapes, number of parameters.
 
     Parameters
@@ -26,6 +26,8 @@ def summarize(model: Module, output_shapes: Mapping[int, str]) -> str:
     model : Module
     output_shapes : mapping of int to str
         ``id`` of each module that ran to the shapes of its output.
+    trained : collection of int
+        ``id`` of each parameter that is trained.
 
     Returns
     -------
@@ -42,7 +44,7 @@ def summarize(model: Module, output_shapes: Mapping[int, str]) -> str:
             continue
         n = sum(p.numel() for _, p in own)
         total += n
-        learning += sum(p.numel() for _, p in own if p.requires_grad)
+        learning += sum(p.numel() for _, p in own if id(p) in trained)
         shapes = ", ".join(f"{key} {tuple(p.shape)}" for key, p in own[:_MAX_SHAPES])
         if len(own) > _MAX_SHAPES:
             shapes += f", ... {len(own) - _MAX_SHAPES} more"
