@@ -590,3 +590,13 @@ def test_a_fit_that_fails_changes_nothing() -> None:
         fit(model, x)
     assert not model.norm.is_fitted
     assert not model.norm.mean.numpy().any()
+
+
+def test_the_header_says_what_was_fitted_and_what_is_trained(capsys: Any) -> None:
+    train(chain(), enable_progress_bar="auto", enable_model_summary=True, max_epochs=1)
+    said = " ".join(capsys.readouterr().err.split())
+    assert "statistics minmax, pca1, pca2 and rx by 1 pass over 24 rows on the CPU, " in said
+    assert "model 128 parameters | data" in said  # of 148; it does not go on from weights
+    assert "148 parameters, 20 of them frozen" in said
+    hl.train(chain(), CUBES, quiet(max_epochs=0, enable_progress_bar="auto", accelerator="cpu"))
+    assert "hotloop: fitted minmax, pca1, pca2 and rx by 1 pass" in capsys.readouterr().err
