@@ -28,8 +28,8 @@ enum { GROUP = 8, VECTORS_MAX = 8 };
 static const int VECTORS_OF[GROUP + 1] = {0, 8, 8, 8, 6, 4, 4, 3, 3};
 #define TILES(X)                                                                                   \
     TILES_8(X, 1)                                                                                  \
-    TILES_8(X, 2) TILES_8(X, 3) TILES_6(X, 4) TILES_4(X, 5) TILES_4(X, 6) TILES_3(X, 7)            \
-        TILES_3(X, 8)
+    TILES_8(X, 2)                                                                                  \
+    TILES_8(X, 3) TILES_6(X, 4) TILES_4(X, 5) TILES_4(X, 6) TILES_3(X, 7) TILES_3(X, 8)
 #else
 enum { GROUP = 4, VECTORS_MAX = 6 };
 static const int VECTORS_OF[GROUP + 1] = {0, 6, 6, 4, 3};
