@@ -199,6 +199,7 @@ bench-kernels: extension $(STAMP)-torch
 	$(BIN)/python -m benchmarks.kernels $(ARGS)
 	$(BIN)/python -m benchmarks.sequences $(ARGS)
 	$(BIN)/python -m benchmarks.generation $(ARGS)
+	$(BIN)/python -m benchmarks.channels $(ARGS)
 
 # ---------------------------------------------------------------------------- release
 

@@ -27,20 +27,19 @@
 enum { GROUP = 8, VECTORS_MAX = 8 };
 static const int VECTORS_OF[GROUP + 1] = {0, 8, 8, 8, 6, 4, 4, 3, 3};
 #define TILES(X)                                                                                   \
-    TILES_OF(X, 1, 8)                                                                              \
-    TILES_OF(X, 2, 8) TILES_OF(X, 3, 8) TILES_OF(X, 4, 6) TILES_OF(X, 5, 4) TILES_OF(X, 6, 4)      \
-        TILES_OF(X, 7, 3) TILES_OF(X, 8, 3)
+    TILES_8(X, 1)                                                                                  \
+    TILES_8(X, 2)                                                                                  \
+    TILES_8(X, 3) TILES_6(X, 4) TILES_4(X, 5) TILES_4(X, 6) TILES_3(X, 7) TILES_3(X, 8)
 #else
 enum { GROUP = 4, VECTORS_MAX = 6 };
 static const int VECTORS_OF[GROUP + 1] = {0, 6, 6, 4, 3};
-#define TILES(X) TILES_OF(X, 1, 6) TILES_OF(X, 2, 6) TILES_OF(X, 3, 4) TILES_OF(X, 4, 3)
+#define TILES(X) TILES_6(X, 1) TILES_6(X, 2) TILES_4(X, 3) TILES_3(X, 4)
 #endif
-/* X(vectors, columns) for 1 to `most` vectors. */
-#define TILES_OF(X, columns, most) TILES_##most(X, columns)
-#define TILES_3(X, n)              X(1, n) X(2, n) X(3, n)
-#define TILES_4(X, n)              TILES_3(X, n) X(4, n)
-#define TILES_6(X, n)              TILES_4(X, n) X(5, n) X(6, n)
-#define TILES_8(X, n)              TILES_6(X, n) X(7, n) X(8, n)
+/* X(vectors, columns) for so many columns and 1, 2, ... vectors. */
+#define TILES_3(X, n) X(1, n) X(2, n) X(3, n)
+#define TILES_4(X, n) TILES_3(X, n) X(4, n)
+#define TILES_6(X, n) TILES_4(X, n) X(5, n) X(6, n)
+#define TILES_8(X, n) TILES_6(X, n) X(7, n) X(8, n)
 
 enum {
     PANEL_BYTES = 32 * 1024, /* in the first cache, beside what is read */
@@ -198,7 +197,8 @@ static void find_nan(const stat_state *s, const room *from, int64_t n, int64_t c
     }
 }
 
-/* Takes in a row's vector: alternate rows have sums of their own, which hides latencies. */
+/* Takes in a row's vector: alternate rows have sums of their own, which hides latencies. Without
+ * products nothing but this asks for the rows ahead. */
 #define TAKE(j, k)                                                                                 \
     do {                                                                                           \
         hl_vd x = load_channels(rows[k], dtype, c), d = x - shift;                                 \
@@ -208,16 +208,17 @@ static void find_nan(const stat_state *s, const room *from, int64_t n, int64_t c
         if (to_panel)                                                                              \
             hl_vd_store(panel + (k) * stride + c, d);                                              \
         else                                                                                       \
-            square[j] = hl_vd_fma(d, d, square[j]);                                                \
+            __builtin_prefetch(at + (k) * bytes), square[j] = hl_vd_fma(d, d, square[j]);          \
     } while (0)
 
-HL_SIMD void take_rows(const stat_state *s, const room *from, int64_t n, double *partial,
-                       const hl_dtype dtype, const bool to_panel)
+HL_SIMD void take_rows(const stat_state *s, const room *from, int64_t n, const unsigned char *ahead,
+                       double *partial, const hl_dtype dtype, const bool to_panel)
 {
     const unsigned char *const *rows = from->rows;
-    const int64_t stride = s->stride;
+    const int64_t stride = s->stride, bytes = (int64_t)row_bytes(s);
     double *panel = from->panel;
     for (int64_t c = 0; c < s->C; c += HL_VDL) {
+        const unsigned char *at = ahead + c * (int64_t)hl_dtype_bytes(dtype);
         double *lowest = partial + AT_LOWEST + c, *highest = partial + at_highest(s) + c;
         double *sums = partial + at_sums(s) + c, *squares = partial + at_products(s) + c;
         hl_vd shift = hl_vd_load(from->shift + c), sum[2] = {{0}}, square[2] = {{0}};
@@ -239,13 +240,14 @@ HL_SIMD void take_rows(const stat_state *s, const room *from, int64_t n, double 
     }
 }
 
-static void take_rows_of(const stat_state *s, const room *from, int64_t n, double *partial)
+static void take_rows_of(const stat_state *s, const room *from, int64_t n,
+                         const unsigned char *ahead, double *partial)
 {
 #define TAKE_OF(dtype)                                                                             \
     if (s->has_products)                                                                           \
-        take_rows(s, from, n, partial, dtype, true);                                               \
+        take_rows(s, from, n, ahead, partial, dtype, true);                                        \
     else                                                                                           \
-        take_rows(s, from, n, partial, dtype, false);                                              \
+        take_rows(s, from, n, ahead, partial, dtype, false);                                       \
     break
     switch (s->dtype) {
     case HL_DTYPE_F64: TAKE_OF(HL_DTYPE_F64);
@@ -348,7 +350,7 @@ static void fill_partial(const stat_state *s, void *const *args, int64_t first, 
     while ((n = find_rows(s, x, mask, &row, last, own)) > 0) {
         const unsigned char *ahead = x + (size_t)row * row_bytes(s);
         int64_t next = hl_cpu_min(row + s->n_rows, last);
-        take_rows_of(s, own, n, partial);
+        take_rows_of(s, own, n, ahead, partial);
         if (s->has_products)
             add_products(s, own->panel, n, partial, ahead, x + (size_t)next * row_bytes(s));
         count += n;
