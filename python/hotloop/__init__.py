@@ -79,17 +79,8 @@ if not TYPE_CHECKING:  # else type checkers would take every misspelt name for A
 
     def __getattr__(name: str) -> Any:
         if name == "__all__":
-            listed = {
-                "__version__",
-                "augment",
-                "data",
-                "errors",
-                "linalg",
-                "models",
-                "nn",
-                *_public(),
-            }
-            value: Any = sorted(listed - _NOT_STARRED)
+            modules = ("augment", "data", "errors", "linalg", "models", "nn", "stats")
+            value: Any = sorted({"__version__", *modules, *_public()} - _NOT_STARRED)
         elif name.startswith("_"):
             raise AttributeError(f"module 'hotloop' has no attribute {name!r}")
         elif name in _MODULES:
@@ -107,4 +98,4 @@ if not TYPE_CHECKING:  # else type checkers would take every misspelt name for A
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_public()})
+    return sorted({*globals(), *_MODULES, *_public()})

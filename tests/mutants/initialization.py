@@ -1,4 +1,4 @@
-"""Mutants of statistical nodes: which pass fits them, and what follows from a source's statistics."""
+"""Mutants of statistical nodes: which pass fits them, and what follows from a source."""
 
 from mutants.mutant import Mutant, python
 

@@ -586,7 +586,7 @@ def test_a_fit_that_fails_changes_nothing() -> None:
         rx=stats.RXGlobal(eps=0.0),
     )
     x = np.concatenate([CUBES, CUBES[..., :2]], -1)
-    with pytest.raises(hl.DataError, match="rank 1[0-3] of 14"):
+    with pytest.raises(hl.DataError, match=r"rank 1[0-3] of 14"):
         fit(model, x)
     assert not model.norm.is_fitted
     assert not model.norm.mean.numpy().any()

@@ -341,7 +341,8 @@ def test_kills(request: pytest.FixtureRequest) -> None:
         child.send_signal(signal.SIGKILL)
         child.wait()
         child.stdout.close()
-        (run,) = Path("runs").iterdir()
+        # One that was killed before its first checkpoint goes on in a folder of its own.
+        run = max(Path("runs").iterdir(), key=lambda folder: int(folder.name))
         # The last line may be a part of one, which the next run cuts.
         found = whole_lines(run / "metrics.jsonl")
         steps = [json.loads(line)["step"] for line in found if "train/loss_step" in line]
