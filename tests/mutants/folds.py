@@ -96,8 +96,8 @@ MUTANTS = [
     Mutant(
         "folds-rows-that-none-predicts-have-numbers",
         _RESULT,
-        "None if dtype.kind == \"O\" else np.nan, dtype",
-        "None if dtype.kind == \"O\" else 0, dtype",
+        'None if dtype.kind == "O" else np.nan, dtype',
+        'None if dtype.kind == "O" else 0, dtype',
         python(_TESTS + "test_windows_are_aligned_to_time_as_a_loop_by_hand_does_it"),
     ),
     Mutant(
