@@ -53,17 +53,19 @@ def last_row_mlp(hidden_features=(128, 96, 64, 32)):
     return LastRow(models.gated_mlp(29, 3, hidden_features))
 
 
-# Of each model how it is made, and its run file.
-LSTM, TRANSFORMER, MLP = "LSTM", "Transformer", "MLP 128-96-64-32"
-ENSEMBLE = {
-    LSTM: (lambda: models.lstm_classifier(29, 3), "lstm"),
-    TRANSFORMER: (lambda: models.transformer_classifier(29, 3), "transformer"),
-    MLP: (last_row_mlp, "mlp"),
-    "MLP 256-128-64-32": (lambda: last_row_mlp((256, 128, 64, 32)), "mlp"),
-    "MLP 512-256-128": (lambda: last_row_mlp((512, 256, 128)), "mlp"),
-    "MLP 128-64": (lambda: last_row_mlp((128, 64)), "mlp"),
+# Of each model its run file, and how it is made.
+KINDS = {
+    "LSTM": ("lstm", lambda: models.lstm_classifier(29, 3)),
+    "Transformer": ("transformer", lambda: models.transformer_classifier(29, 3)),
+    "MLP": ("mlp", last_row_mlp),
 }
-REGRESSION = {"logistic regression": (lambda: LastRow(models.mlp(29, 3, ())), "mlp")}
+VARIANTS = {
+    "MLP 256-128-64-32": ("mlp", lambda: last_row_mlp((256, 128, 64, 32))),
+    "MLP 512-256-128": ("mlp", lambda: last_row_mlp((512, 256, 128))),
+    "MLP 128-64": ("mlp", lambda: last_row_mlp((128, 64))),
+}
+REGRESSION = "logistic regression"
+BASELINE = {REGRESSION: ("mlp", lambda: LastRow(models.mlp(29, 3, ())))}
 
 
 def read_run(name):
@@ -82,23 +84,26 @@ def scores(target, probabilities):
 def draw(path, target, probabilities, attention):
     """What the LSTM attends to in windows of each class, and the confusion matrix."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(3, 2))
     found = probabilities.argmax(1)
     for i, name in enumerate(CLASSES):
         left.plot(range(1 - LENGTH, 1), attention[target == i].mean(0), marker=".", label=name)
-    left.set(xlabel="row of the window, 0 is its last", ylabel="attention", ylim=0)
+    left.set(xlabel="row of the window, 0 is its last", ylabel="mean weight", ylim=0,
+             title="attention of the LSTM")  # fmt: skip
+    left.xaxis.set_major_locator(MaxNLocator(integer=True))
     left.legend(frameon=False)
     counts = np.zeros((3, 3), int)
     np.add.at(counts, (target, found), 1)
     shares = counts / counts.sum(1, keepdims=True)
     right.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     for (i, j), n in np.ndenumerate(counts):
-        dark = shares[i, j] > 0.5
-        right.text(j, i, f"{n:,}\n{shares[i, j]:.0%}", ha="center", va="center",
-                   color="white" if dark else "black")  # fmt: skip
-    right.set(xlabel="predicted", ylabel="true", title="ensemble")
+        colour = "white" if shares[i, j] > 0.6 else "black"
+        text = f"{n:,}\n{shares[i, j]:.0%}"
+        right.text(j, i, text, ha="center", va="center", color=colour)
+    right.set(xlabel="predicted", ylabel="true", title="the ensemble")
     right.set_xticks(range(3), CLASSES)
     right.set_yticks(range(3), CLASSES)
     figure.savefig(path, dpi=150)
@@ -119,16 +124,20 @@ if __name__ == "__main__":
         (series, target), ahead = make_series(given.rows), 0
     changes = {"max_epochs": given.epochs} if given.epochs else {}
     found = {}
-    for name, (make, run) in (REGRESSION | ENSEMBLE).items():
+    for name, (run, make) in (BASELINE | KINDS | VARIANTS).items():
         batch_size, config = read_run(run)
+        if name == REGRESSION:  # as one would use it
+            config = config.replace(lr=1e-2, class_weight=None)
         data = windows(series, target, ahead, batch_size)
         model = make()
         hl.train(model, data, config, **changes)
         found[name] = hl.predict(model, data, split="test", proba=True)
-        if name == LSTM:
+        if name == "LSTM":
             _, attention = hl.predict(model, data, split="test")
     # All models have the same windows, so that their probabilities stand beside one another.
-    found["ensemble"] = np.mean([found[name] for name in ENSEMBLE], axis=0)
+    found["all MLPs"] = np.mean([found[name] for name in ("MLP", *VARIANTS)], axis=0)
+    members = ("LSTM", "Transformer", "all MLPs")
+    found["ensemble"] = np.mean([found[name] for name in members], axis=0)
     truth = target[data.rows("test", at="target")]
     print(f"{'the most frequent class':<24}{np.bincount(truth).max() / len(truth):.3f}")
     for name, probabilities in found.items():
@@ -137,8 +146,7 @@ if __name__ == "__main__":
         draw("temporal.png", truth, found["ensemble"], attention)
 
     walked = []
-    for name in (LSTM, TRANSFORMER, MLP) if given.folds else ():
-        make, run = ENSEMBLE[name]
+    for name, (run, make) in KINDS.items() if given.folds else ():
         batch_size, config = read_run(run)
         data = windows(series, target, ahead, batch_size)
         folds = hl.cross_validate(make, data, config, given.folds, keep_models=False, **changes)
