@@ -20,8 +20,6 @@ from train.recipes import same_bits
 from train.test_examples import ROOT, run
 
 FOLDER = ROOT / "examples" / "temporal"
-RUNS = ("lstm", "transformer", "mlp", "lstm_t4")
-LINE = r"^{} +(0\.\d\d\d)"
 
 
 @pytest.fixture(scope="module")
@@ -203,3 +201,37 @@ def test_the_programs_on_a_file(tmp_path: Path) -> None:
     found = accuracies(run([str(FOLDER / "etth.py"), file, "1"], tmp_path / "here"))
     rows = ("the most frequent class", "logistic regression", "MLP", "TCN", "LSTM", "Transformer")
     assert set(found) == set(rows)
+
+
+# ---- what is learnt
+
+
+@pytest.mark.long
+def test_windows_tell_more_than_last_rows(tmp_path: Path) -> None:
+    found = accuracies(
+        run([str(FOLDER / "temporal.py"), "--epochs", "12"], tmp_path, limit_s=3000)
+    )  # fmt: skip
+    least = max(found["the most frequent class"], found["logistic regression"])
+    assert found["MLP"] > least + 0.02  # a product of two values
+    for name in ("LSTM", "Transformer", "ensemble"):
+        assert found[name] > least + 0.1
+        assert found[name] > found["MLP"] + 0.05  # what was eight rows before
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["ETTh1", "ETTh2"])
+def test_what_the_ett_data_tell(name: str, data_dir: Path, tmp_path: Path) -> None:
+    """With class weights the mean over classes counts: a third is what a guess has."""
+    file = data_dir / f"{name}.csv"
+    text = run([str(FOLDER / "temporal.py"), str(file), "--epochs", "15"], tmp_path, limit_s=3000)
+    balanced = dict(re.findall(r"^(\S.*?) +0\.\d+  balanced (0\.\d+)$", text, re.MULTILINE))
+    for model in ("LSTM", "Transformer", "MLP", "ensemble"):
+        assert float(balanced[model]) > 0.45
+
+
+@pytest.mark.long
+def test_settings_that_suit_the_ett_data(data_dir: Path, tmp_path: Path) -> None:
+    text = run([str(FOLDER / "etth.py"), str(data_dir / "ETTh1.csv")], tmp_path, limit_s=3000)
+    found = accuracies(text)
+    for model in ("MLP", "TCN", "LSTM", "Transformer"):
+        assert found[model] > found["the most frequent class"] + 0.01
