@@ -217,7 +217,16 @@ def test_a_fold_that_would_not_train_on_a_class_is_refused_before_any_is_trained
     y[y == 2] = np.where(np.arange((y == 2).sum()) < 1, 2, 0)  # one row: in training but once
     with pytest.raises(hl.DataError, match=r"fold \d of 3: training rows .*, got none of 2; make"):
         hl.cross_validate(make, (X, y), quiet(**SETTINGS), 3)
+    rng = np.random.default_rng(0)
+    walks = [rng.normal(size=(n, 2)).astype(np.float32) for n in rng.integers(3, 9, 30)]
+    kinds = ["common"] * 29 + ["rare"]
+    data = hl.DataModule.from_sequences(walks, kinds, buckets=9)
+    with pytest.raises(hl.DataError, match="got none of rare; make"):
+        hl.cross_validate(make, data, quiet(**SETTINGS), 2)
     assert not made
+    # What a function makes of the classes is its own; folds go by those before.
+    merged = hl.DataModule.from_arrays(X, y, val=0.2).map(lambda x, y: (x, int(y > 0)), cache="ram")
+    assert len(hl.cross_validate(mlp, merged, quiet(max_epochs=0), 3).results) == 3
     # A class that only test rows have, or none at all, is no matter of the folds.
     data = hl.DataModule.from_arrays(X, y, test=np.flatnonzero(y == 2), classes=[0, 1, 2, 3])
     found = hl.cross_validate(lambda: mlp(c=4), data, quiet(max_epochs=0), 3)

@@ -210,10 +210,11 @@ class FoldedSplits(DataSplits):
         Returns
         -------
         list
-            Their names, or ids where they have none; none where targets are no class for each row.
+            Their names, or ids where they have none; none where targets are no class for each row,
+            and of data that was mapped, whose folds go by the classes before.
         """
         ids = self._take_origin("fold").ids
-        if ids is None or ids.ndim != 1:
+        if ids is None or ids.ndim != 1 or "map" in dict(self.facts):
             return []
         rows = [self.rows(name) for name in ("train", "val") if name in self._splits]
         known = np.unique(ids[np.concatenate(rows)])
