@@ -90,7 +90,7 @@ def measure(name: str, options: argparse.Namespace) -> Row:
     for column in COLUMNS:
         rivals = [r for side, r in rates.items() if side.partition("/")[0] == column]
         ratios[column] = ratio_of(rates["hotloop"], max(rivals, key=statistics.median))
-    windows = int(0.7 * options.rows)
+    windows = int(0.7 * options.rows) - LENGTH + 1
     note = f"an epoch of {windows:,} windows: {windows / statistics.median(rates['hotloop']):.3g} s"
     aims = {"default": CASES[name].aim}
     return Row(f"W2 epoch: {name}", ratios, aims, note, raw={"samples_per_second": rates})
