@@ -245,6 +245,8 @@ def _examples_page() -> str:
             lines += [f"## {title}", "", f"`examples/{path.name}`", ""]
         if path.suffix == ".py":
             lines += ["```python", text.rstrip(), "```", ""]
+        if (page := path / "README.md").is_file():  # a folder of programs
+            lines += [re.sub(r"^#", "##", page.read_text(encoding="utf-8"), flags=re.MULTILINE)]
         for cell in json.loads(text)["cells"] if path.suffix == ".ipynb" else ():
             source = "".join(cell["source"])
             if cell["cell_type"] == "code":

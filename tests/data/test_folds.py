@@ -174,6 +174,8 @@ def test_windows_walk_forward(grouping: str, gap: int) -> None:
         np.testing.assert_array_equal(fold.rows("test"), test)
         train, val = (fold.arrays(name) for name in ("train", "val"))
         np.testing.assert_array_equal(val[0][:, 0], fold.rows("val"))
+        np.testing.assert_array_equal(val[0][:, -1], fold.rows("val", at="last"))
+        np.testing.assert_array_equal(val[1], fold.rows("val", at="target"))
         np.testing.assert_array_equal(val[1], val[0][:, -1] + horizon)
         seen = np.unique(times[np.concatenate([train[0].ravel(), train[1]]).astype(int)])
         asked = np.unique(times[np.concatenate([val[0].ravel(), val[1]]).astype(int)])
@@ -190,6 +192,18 @@ def test_windows_and_folds_at_random_contradict() -> None:
         data.fold(0, 3, split="random")
     with pytest.raises(DataError, match="train: its 5 rows hold no window of length 5"):
         hl.DataModule.from_windows(np.arange(50.0), 5, 1).fold(0, 9)
+
+
+def test_where_samples_stand() -> None:
+    """Rows and sequences are where they are; a window of a text ends before the last id asked."""
+    data = make(40, test=10)
+    for at in ("first", "last", "target"):
+        np.testing.assert_array_equal(data.rows("test", at=at), data.rows("test"))
+    text = hl.DataModule.from_text("to be, or not to be, " * 9, 8, stride=3, val=0.2)
+    np.testing.assert_array_equal(text.rows("val", at="last"), text.rows("val") + 7)
+    np.testing.assert_array_equal(text.rows("val", at="target"), text.rows("val") + 8)
+    with pytest.raises(ConfigError, match="at: must be 'first', 'last' or 'target', got 'end'"):
+        data.rows("test", at="end")
 
 
 # ---- sequences

@@ -86,4 +86,27 @@ MUTANTS = [
         "statistics.pstdev(values)",
         python(_TESTS + "test_mean_and_deviation"),
     ),
+    Mutant(
+        "folds-windows-are-aligned-to-their-targets",
+        "python/hotloop/data/folding.py",
+        '"last": self.last,',
+        '"last": self.target,',
+        python(_TESTS + "test_windows_are_aligned_to_time_as_a_loop_by_hand_does_it"),
+    ),
+    Mutant(
+        "folds-rows-that-none-predicts-have-numbers",
+        _RESULT,
+        'None if dtype.kind == "O" else np.nan, dtype',
+        'None if dtype.kind == "O" else 0, dtype',
+        python(_TESTS + "test_windows_are_aligned_to_time_as_a_loop_by_hand_does_it"),
+    ),
+    Mutant(
+        "folds-train-without-a-class",
+        _RUN,
+        "_check_classes(data, data.fold(k, n, split=split, gap=gap))",
+        "data.fold(k, n, split=split, gap=gap)",
+        python(
+            _TESTS + "test_a_fold_that_would_not_train_on_a_class_is_refused_before_any_is_trained"
+        ),
+    ),
 ]

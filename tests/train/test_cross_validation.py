@@ -118,6 +118,121 @@ def test_by_time_no_row_is_predicted_by_its_future() -> None:
     assert len(found.predictions) == 60
 
 
+def walk(n: int = 240) -> tuple[Any, Any]:
+    """Rows of a series, and a class for each that they tell."""
+    series = np.random.default_rng(1).normal(size=(n, 3)).astype(np.float32)
+    return series, np.array(["down", "flat", "up"])[np.digitize(series[:, 0], [-0.5, 0.5])]
+
+
+@pytest.mark.parametrize("at", ["first", "last", "target"])
+@pytest.mark.parametrize("horizon", [0, 2])
+def test_windows_are_aligned_to_time_as_a_loop_by_hand_does_it(at: str, horizon: int) -> None:
+    """Walking forward, each row of the series has what was known there; others have NaN."""
+    series, y = walk()
+    length, n_folds = 8, 3
+    data = hl.DataModule.from_windows(
+        series, length, horizon, target=y, test=0.1, gap=1, normalize=None, batch_size=32
+    )
+
+    def make() -> Any:
+        return hl.models.mlp(3 * length, 3, (8,))
+
+    config = quiet(**SETTINGS, class_weight="balanced")
+    found = hl.cross_validate(make, data, config, n_folds)
+
+    free = 216 - 1  # rows before the gap and the test
+    size = free // (n_folds + 1)
+    by_hand = np.full((240, 3), np.nan, np.float32)
+    of_fold = np.full(240, np.nan)
+    for k in range(n_folds):
+        begin = free - (n_folds - k) * size
+        blocks = {"train": range(begin - 1), "val": range(begin, begin + size)}
+        # A window is in a block if its rows and that of its target are.
+        firsts = {
+            name: [t for t in rows if t + length - 1 + horizon in rows]
+            for name, rows in blocks.items()
+        }
+        X = {n: np.stack([series[t : t + length] for t in f]) for n, f in firsts.items()}
+        goals = {n: y[[t + length - 1 + horizon for t in f]] for n, f in firsts.items()}
+        arrays = hl.DataModule.from_arrays(
+            X["train"], goals["train"], val=(X["val"], goals["val"]), batch_size=32
+        )
+        result = hl.train(make(), arrays, config)
+        later = {"first": 0, "last": length - 1, "target": length - 1 + horizon}[at]
+        where = np.array(firsts["val"]) + later
+        by_hand[where] = hl.predict(result, X["val"], proba=True)
+        of_fold[where] = k
+    aligned = found.aligned(at=at)
+    assert aligned.dtype == np.float32
+    np.testing.assert_array_equal(aligned, by_hand)  # NaN in the same rows
+    np.testing.assert_array_equal(found.aligned(found.fold, at), of_fold)
+    named = found.aligned(found.labels, at)
+    is_predicted = ~np.isnan(by_hand[:, 0])
+    assert all(one is None for one in named[~is_predicted])
+    best = np.array(["down", "flat", "up"])[by_hand[is_predicted].argmax(1)]
+    np.testing.assert_array_equal(named[is_predicted], best)
+
+
+def test_aligned_to_rows_and_what_cannot_be() -> None:
+    X, y = classes(90)
+    data = hl.DataModule.from_arrays(X, y, test=10)
+    found = run(data)
+    aligned = found.aligned()
+    assert aligned.shape == (90, 3)
+    np.testing.assert_array_equal(aligned[found.rows], found.predictions)
+    np.testing.assert_array_equal(
+        np.flatnonzero(np.isnan(aligned).all(1)), np.sort(data.rows("test"))
+    )
+    numbers = list(range(80))
+    np.testing.assert_array_equal(found.aligned(numbers)[found.rows], numbers)
+    both = found.aligned({"a": found.fold, "b": found.fold > 0})
+    np.testing.assert_array_equal(both["b"][found.rows], found.fold > 0)
+    with pytest.raises(hl.ConfigError, match="at: must be 'first', 'last' or 'target', got 'end'"):
+        found.aligned(at="end")
+    with pytest.raises(hl.DataError, match=r"one for each of the 80 rows .*, got shape \(90,\)"):
+        found.aligned(y)
+    with pytest.raises(hl.ConfigError, match="got a list of arrays, one for each sequence"):
+        found.aligned([np.zeros(2)] * 80)
+    with pytest.raises(hl.ConfigError, match="needs predictions, got none"):
+        run(data, predictions=False, max_epochs=0).aligned()
+
+
+def test_a_fold_that_would_not_train_on_a_class_is_refused_before_any_is_trained() -> None:
+    X, y = named_classes()
+    made: list[Any] = []
+
+    def make() -> Any:
+        made.append(mlp())
+        return made[-1]
+
+    order = np.argsort(y == "low", kind="stable")  # the class occurs at the end alone
+    late = hl.DataModule.from_arrays(X[order], y[order])
+    with pytest.raises(
+        hl.DataError,
+        match=r"^cross_validate: fold 1 of 3: training rows must be of every class, got none of "
+        "low; make fewer folds",
+    ):
+        hl.cross_validate(make, late, quiet(**SETTINGS), 3, split="time")
+    y = classes(91)[1]
+    y[y == 2] = np.where(np.arange((y == 2).sum()) < 1, 2, 0)  # one row: in training but once
+    with pytest.raises(hl.DataError, match=r"fold \d of 3: training rows .*, got none of 2; make"):
+        hl.cross_validate(make, (X, y), quiet(**SETTINGS), 3)
+    rng = np.random.default_rng(0)
+    walks = [rng.normal(size=(n, 2)).astype(np.float32) for n in rng.integers(3, 9, 30)]
+    kinds = ["common"] * 29 + ["rare"]
+    data = hl.DataModule.from_sequences(walks, kinds, buckets=9)
+    with pytest.raises(hl.DataError, match="got none of rare; make"):
+        hl.cross_validate(make, data, quiet(**SETTINGS), 2)
+    assert not made
+    # What a function makes of the classes is its own; folds go by those before.
+    merged = hl.DataModule.from_arrays(X, y, val=0.2).map(lambda x, y: (x, int(y > 0)), cache="ram")
+    assert len(hl.cross_validate(mlp, merged, quiet(max_epochs=0), 3).results) == 3
+    # A class that only test rows have, or none at all, is no matter of the folds.
+    data = hl.DataModule.from_arrays(X, y, test=np.flatnonzero(y == 2), classes=[0, 1, 2, 3])
+    found = hl.cross_validate(lambda: mlp(c=4), data, quiet(max_epochs=0), 3)
+    assert len(found.results) == 3
+
+
 def test_values_are_predicted_in_their_own_units() -> None:
     X, y = regression(80)
     data = hl.DataModule.from_arrays(X, 1000 + 10 * y, standardize="both")

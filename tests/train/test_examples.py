@@ -13,8 +13,7 @@ from needs import take_library
 ROOT = Path(__file__).resolve().parents[2]
 PHOTOGRAPHS = ROOT / "examples" / "04_cifar10.py"  # needs images
 WRITER = ROOT / "examples" / "05_gpt_tinyshakespeare.py"  # needs a text
-TEMPORAL = ROOT / "examples" / "06_temporal.py"  # needs a time series
-EXAMPLES = sorted(set((ROOT / "examples").glob("*.py")) - {PHOTOGRAPHS, WRITER, TEMPORAL})
+EXAMPLES = sorted(set((ROOT / "examples").glob("*.py")) - {PHOTOGRAPHS, WRITER})
 
 
 def run(code: list[str], folder: Path, limit_s: int = 120) -> str:
@@ -78,23 +77,6 @@ def test_the_writer_learns_shakespeare(data_dir: Path, tmp_path: Path) -> None:
     """As nanoGPT's setting does: 1.88 there."""
     made = run([str(WRITER), str(data_dir / "tinyshakespeare.txt")], tmp_path, limit_s=3000)
     assert float(re.search(r"validation loss ([\d.]+)", made).group(1)) <= 1.90
-
-
-@pytest.mark.extra
-def test_temporal(tmp_path: Path) -> None:
-    """On a few days of a series that repeats, as the file has them."""
-    hours = np.datetime64("2016-07-01T00") + np.arange(400)
-    waves = np.sin(2 * np.pi * (np.arange(400)[:, None] + np.arange(7)) / 24)
-    values = 10.0 * waves + np.random.default_rng(0).normal(size=waves.shape)
-    lines = ["date,HUFL,HULL,MUFL,MULL,LUFL,LULL,OT"]
-    for hour, row in zip(hours, values):
-        lines.append(f"{str(hour).replace('T', ' ')}:00:00,{','.join(map(str, row))}")
-    (tmp_path / "series.csv").write_text("\n".join(lines) + "\n")
-    (tmp_path / "here").mkdir()
-    text = run([str(TEMPORAL), str(tmp_path / "series.csv"), "1"], tmp_path / "here")
-    rows = ("the most frequent class", "logistic regression", "MLP", "TCN", "LSTM", "Transformer")
-    for name in rows:
-        assert re.search(rf"^{name} +0\.\d\d\d", text, re.MULTILINE), text
 
 
 def test_regression_leaves_only_the_noise(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -30,9 +30,38 @@ from hotloop.data.sequential.sequences import split_sequences
 from hotloop.data.splits import DataSplits
 from hotloop.errors import ConfigError, DataError
 
-__all__ = ["FoldedSplits"]
+__all__ = ["FoldedSplits", "Places"]
 
 Rows = npt.NDArray[np.int64]
+
+
+class Places(NamedTuple):
+    """Where samples stand among the rows of the data.
+
+    Attributes
+    ----------
+    n : int
+        Rows of the data, those of all splits.
+    last, target : int
+        Rows from the first row of a sample to its last and to that of its target; 0 where a row is
+        a sample.
+    """
+
+    n: int
+    last: int
+    target: int
+
+    def of(self, first: Rows, at: str) -> Rows:
+        """The rows of samples that begin with these.
+
+        Raises
+        ------
+        ConfigError
+        """
+        steps = {"first": 0, "last": self.last, "target": self.target}
+        if at not in steps:
+            reject("at", "must be 'first', 'last' or 'target'", at)
+        return first + steps[at]
 
 
 class FoldedSplits(DataSplits):
@@ -41,26 +70,35 @@ class FoldedSplits(DataSplits):
     _origin: Origin | None = None  # what training and validation rows are drawn from
     _buckets: list[int] | None = None  # of sequences: the lengths of all buckets
     _sampling: Sampling | None = None
+    _window: tuple[int, int] = (0, 0)  # rows from a sample's first to its last and its target's
 
-    def rows(self, split_name: str) -> Rows:
+    @property
+    def places(self) -> Places:
+        """Where samples stand among the rows of the data."""
+        last, target = self._window
+        return Places(self._take_origin("places").n + target, last, target)
+
+    def rows(self, split_name: str, at: str = "first") -> Rows:
         """Which rows of the data a split has, in the order of evaluation and prediction.
 
         Parameters
         ----------
         split_name : {"train", "val", "test"}
             Which one.
+        at : {"first", "last", "target"}
+            Of a window, which row of the series: that it begins with, its last one, behind which it
+            can be predicted, or that of its target, ``horizon`` rows later.
 
         Returns
         -------
         int64 array (n,)
             Ascending numbers of rows of X as it was given; of sequences their numbers, of windows
-            the rows of the series that they begin with. A split with data of its own has its own
-            numbers, from 0.
+            rows of the series. A split with data of its own has its own numbers, from 0.
 
         Raises
         ------
         ConfigError
-            If there is no such split.
+            If there is no such split, or no such row of a window.
 
         Examples
         --------
@@ -76,10 +114,11 @@ class FoldedSplits(DataSplits):
         """
         split = self._require(split_name)
         padding = split.fields[0].padding
+        if padding is None or padding.sequences is None:
+            rows = np.arange(split.n) if split.rows is None else split.rows
+            return Places(0, *self._window).of(rows, at)
         if split.rows is None:
             return np.arange(split.n)
-        if padding is None or padding.sequences is None:
-            return split.rows.copy()
         return np.searchsorted(padding.sequences.starts, split.rows).astype(np.int64)
 
     def fold(self, k: int, n: int, *, split: str | None = None, gap: int | None = None) -> Self:
@@ -159,6 +198,28 @@ class FoldedSplits(DataSplits):
         """
         count = whole(1)("n", n)
         return [self.fold(k, count, split=split, gap=gap) for k in range(count)]
+
+    def untrained_classes(self, fold: Self) -> list[Any]:
+        """Classes of the training and validation rows that a fold of them does not train on.
+
+        Parameters
+        ----------
+        fold : DataModule
+            Of this one.
+
+        Returns
+        -------
+        list
+            Their names, or ids where they have none; none where targets are no class for each row,
+            and of data that was mapped, whose folds go by the classes before.
+        """
+        ids = self._take_origin("fold").ids
+        if ids is None or ids.ndim != 1 or "map" in dict(self.facts):
+            return []
+        rows = [self.rows(name) for name in ("train", "val") if name in self._splits]
+        known = np.unique(ids[np.concatenate(rows)])
+        lacking = np.setdiff1d(known[known >= 0], ids[fold.rows("train")]).astype(np.int64)
+        return [i if self.classes is None else self.classes[i] for i in lacking.tolist()]
 
     def subset(self, rows: Any) -> Self:
         """The same data with fewer training rows.

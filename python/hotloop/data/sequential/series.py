@@ -126,7 +126,8 @@ class SeriesData(FoldedSplits):
         Returns
         -------
         DataModule
-            Its rows are windows, by the row of the series that they begin with.
+            Its rows are windows, by the row of the series that they begin with;
+            ``rows("test", at="last")`` has those that they end with.
 
         Raises
         ------
@@ -170,6 +171,7 @@ class SeriesData(FoldedSplits):
         }
         self._set_splits(parts, wanted, scales_targets)
         self._origin = dataclasses.replace(windows.origin, ids=ids_of(table.targets))
+        self._window = (windows.X.shape[1] - 1, windows.origin.reach)
         if weights is not None:
             weights = read_aligned("weights", weights, len(windows.origin.parts))
             weights = weights[windows.origin.reach :]
@@ -430,6 +432,7 @@ class SeriesData(FoldedSplits):
         order = [name for name in ("train", "val", "test") if name in parts]
         self._set_splits({name: parts[name] for name in order}, False, False)
         self._origin = origin
+        self._window = (length - 1, length)
         self._set_sampling(sampler, weights, samples_per_epoch)
         self.vocabulary = reading.vocabulary
         return self

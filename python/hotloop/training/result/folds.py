@@ -11,7 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from hotloop.base.messages import counted, format_seconds
+from hotloop.base.structure import flatten, unflatten
 from hotloop.base.tables import as_html, as_text
+from hotloop.data.folding import Places
+from hotloop.errors import ConfigError, DataError
 from hotloop.training.result.result import TrainResult
 
 __all__ = ["CrossValidation"]
@@ -37,7 +40,8 @@ class CrossValidation:
         of folds less one, and NaN of a single fold.
     rows : int64 array (n,)
         Ascending numbers of the rows that some fold validated on, as ``DataModule.rows`` has them:
-        all but test rows; by time those of the first block are missing too.
+        all but test rows; by time those of the first block are missing too. Windows go by the row
+        of the series that they begin with; :meth:`aligned` puts them where they end.
     fold : int64 array (n,)
         For each of these rows the fold, from 0, that validated on it.
     predictions : ndarray (n, ...), structure of them, list, or None
@@ -71,6 +75,7 @@ class CrossValidation:
         seed: int,
         data_seed: int,
         n_folds: int,
+        places: Places,
     ) -> None:
         self.results = list(results)
         names = dict.fromkeys(name for one in scores for name in one)
@@ -90,6 +95,57 @@ class CrossValidation:
         self.seed = seed
         self.data_seed = data_seed
         self.n_folds = n_folds
+        self._places = places
+
+    def aligned(self, values: Any = None, at: str = "last") -> Any:
+        """Predictions beside the rows of the data, with NaN where no fold predicted.
+
+        Parameters
+        ----------
+        values : array (n, ...) or structure of them, optional
+            One for each of ``rows``: ``found.labels``, ``found.fold``. Without it the predictions.
+        at : {"first", "last", "target"}
+            Of windows, at which row of the series: the one that a window begins with, its last one,
+            behind which it can be predicted, or that of its target, ``horizon`` rows later.
+
+        Returns
+        -------
+        ndarray (N, ...) or structure of them
+            For all N rows of the data (of windows, of the series) the prediction or NaN: test rows,
+            by time the first block, and rows that no window ends with. Integers become float64;
+            texts objects, with None.
+
+        Raises
+        ------
+        ConfigError
+            If there are no predictions, or an array for each sequence.
+        DataError
+            If values are not one for each of ``rows``.
+
+        Examples
+        --------
+        >>> series = np.cumsum(np.random.rand(200, 3) - 0.5, axis=0)
+        >>> up = np.diff(series[:, 0], prepend=0.0) > 0
+        >>> data = hl.DataModule.from_windows(series, 20, 1, target=up, batch_size=16)
+        >>> found = hl.cross_validate(lambda: hl.models.mlp(60, 2), data, folds=2, max_epochs=1)
+        >>> p = found.aligned()
+        >>> p.shape, int(np.isnan(p[:, 0]).sum()) == 200 - len(found.rows)
+        ((200, 2), True)
+        """
+        if values is None:
+            values = self.predictions
+        if values is None:
+            raise ConfigError("aligned: needs predictions, got none; write predictions=True")
+        if isinstance(values, list):
+            if any(map(np.ndim, values)):
+                raise ConfigError(
+                    "aligned: puts one value at each row, got a list of arrays, one for each "
+                    "sequence; rows has the numbers of the sequences"
+                )
+            values = np.asarray(values)
+        rows = self._places.of(self.rows, at)
+        leaves, spec = flatten(values)
+        return unflatten([_spread(leaf, rows, self._places.n) for leaf in leaves], spec)
 
     @property
     def confusion_matrix(self) -> Any:
@@ -140,6 +196,21 @@ class CrossValidation:
         for label, values in (("mean", self.mean), ("± sd", self.std)):
             rows.append([label, "", *(f"{values[name]:.4g}" for name in names), "", "", ""])
         return head, rows
+
+
+def _spread(values: Any, rows: npt.NDArray[np.int64], n: int) -> npt.NDArray[Any]:
+    """Values at these of n rows; NaN, or None beside what are no numbers, at the others."""
+    given = np.asarray(values)
+    if given.ndim == 0 or len(given) != len(rows):
+        raise DataError(
+            f"aligned: values must be one for each of the {len(rows):,} rows that were predicted, "
+            f"got shape {given.shape}"
+        )
+    kind = given.dtype.kind
+    dtype = given.dtype if kind == "f" else np.dtype("f8" if kind in "biu" else "O")
+    made = np.full((n, *given.shape[1:]), None if dtype.kind == "O" else np.nan, dtype)
+    made[rows] = given
+    return made
 
 
 def _deviation(values: Sequence[float]) -> float:

@@ -15,9 +15,10 @@ and what differs between folds is the data alone.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from hotloop.base.rules import reject, whole
 from hotloop.base.structure import flatten, unflatten
 from hotloop.data.module import DataModule
 from hotloop.data.shorthand import as_datamodule
-from hotloop.errors import ConfigError, HotloopError, TrainingInterrupted
+from hotloop.errors import ConfigError, DataError, HotloopError, TrainingInterrupted
 from hotloop.nn.module import Module
 from hotloop.training.config import TrainingConfig
 from hotloop.training.inference import drop_plans, evaluate, predict
@@ -91,6 +92,8 @@ def cross_validate(
     ------
     ConfigError, DataError, ShapeError, TraceError, NotFiniteError, OutOfMemoryError
         As :func:`hotloop.train` and ``DataModule.fold`` do; the text names the fold.
+    DataError
+        If a fold would train without a class that other rows have; no fold is trained then.
     ConfigError
         If make_model returns no Module, or one that was returned before.
     TrainingInterrupted
@@ -137,35 +140,40 @@ def cross_validate(
     classes: Any = None
     seen: Seen = {}
     for k in range(n):
+        with _naming(k, n):
+            _check_classes(data, data.fold(k, n, split=split, gap=gap))
+    for k in range(n):
         try:
-            fold = data.fold(k, n, split=split, gap=gap)
-            model = _make(make_model, seen)
-            if shows:
-                sizes = [counted(len(fold.rows(name)), "row") for name in ("train", "val")]
-                show(f"hotloop: fold {k + 1} of {n}: {sizes[0]} train, {sizes[1]} validate")
-            of_fold = config.replace(
-                on_interrupt="raise",  # so that Ctrl-C is no reason of a callback's
-                enable_model_summary=config.enable_model_summary and k == 0,
-            )
-            result = train(model, fold, of_fold)
-            scores.append(_score(result, fold))
-            rows.append(fold.rows("val"))
-            if predictions:
-                has_link = _has_link(model)
-                found.append(predict(model, fold, split="val", proba=has_link))
-                if has_link:
-                    labels.append(predict(model, fold, split="val", labels=True))
-            classes = result.classes
-            drop_plans(model)
-            result._state = None
-            result._again = functools.partial(_go_on, model, data, (k, n, split, gap))
-            result.config = result.config.replace(
-                on_interrupt=config.on_interrupt, enable_model_summary=config.enable_model_summary
-            )
-            if not keep_models:
-                result.drop_model()
-            made.append(result)
-            del fold, model, result
+            with _naming(k, n):
+                fold = data.fold(k, n, split=split, gap=gap)
+                model = _make(make_model, seen)
+                if shows:
+                    sizes = [counted(len(fold.rows(name)), "row") for name in ("train", "val")]
+                    show(f"hotloop: fold {k + 1} of {n}: {sizes[0]} train, {sizes[1]} validate")
+                of_fold = config.replace(
+                    on_interrupt="raise",  # so that Ctrl-C is no reason of a callback's
+                    enable_model_summary=config.enable_model_summary and k == 0,
+                )
+                result = train(model, fold, of_fold)
+                scores.append(_score(result, fold))
+                rows.append(fold.rows("val"))
+                if predictions:
+                    has_link = _has_link(model)
+                    found.append(predict(model, fold, split="val", proba=has_link))
+                    if has_link:
+                        labels.append(predict(model, fold, split="val", labels=True))
+                classes = result.classes
+                drop_plans(model)
+                result._state = None
+                result._again = functools.partial(_go_on, model, data, (k, n, split, gap))
+                result.config = result.config.replace(
+                    on_interrupt=config.on_interrupt,
+                    enable_model_summary=config.enable_model_summary,
+                )
+                if not keep_models:
+                    result.drop_model()
+                made.append(result)
+                del fold, model, result
         except TrainingInterrupted as error:
             returns = config.on_interrupt == "return" or (
                 config.on_interrupt == "auto" and is_interactive()
@@ -174,12 +182,6 @@ def cross_validate(
                 error.args = (f"cross_validate: fold {k + 1} of {n}: {error}",)
                 raise
             break
-        except HotloopError as error:
-            error.args = (f"cross_validate: fold {k + 1} of {n}: {error}", *error.args[1:])
-            raise
-        except Exception as error:
-            error.add_note(f"hotloop: in fold {k + 1} of {n} of cross_validate")
-            raise
     order = np.argsort(np.concatenate(rows), kind="stable") if rows else np.zeros(0, np.int64)
     return CrossValidation(
         results=made,
@@ -191,7 +193,32 @@ def cross_validate(
         seed=seed,
         data_seed=data.seed,
         n_folds=n,
+        places=data.places,
     )
+
+
+@contextlib.contextmanager
+def _naming(k: int, n: int) -> Iterator[None]:
+    """An error within names the fold."""
+    try:
+        yield
+    except TrainingInterrupted:
+        raise
+    except HotloopError as error:
+        error.args = (f"cross_validate: fold {k + 1} of {n}: {error}", *error.args[1:])
+        raise
+    except Exception as error:
+        error.add_note(f"hotloop: in fold {k + 1} of {n} of cross_validate")
+        raise
+
+
+def _check_classes(data: DataModule, fold: DataModule) -> None:
+    """Refuses a fold whose model would never have seen a class: its probability means nothing."""
+    if lacking := data.untrained_classes(fold):
+        raise DataError(
+            f"training rows must be of every class, got none of {', '.join(map(str, lacking))}; "
+            "make fewer folds, or leave out what is before the class occurs, or the class"
+        )
 
 
 def _make(make_model: Callable[[], Module], seen: Seen) -> Module:

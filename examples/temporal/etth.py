@@ -3,7 +3,7 @@
 Needs `ETTh1.csv` of the ETT data (Zhou et al. 2021, "Informer"), hourly loads and oil temperature
 of a power transformer over two years, whose path is given on the command line:
 
-    python examples/06_temporal.py ETTh1.csv [epochs]
+    python etth.py ETTh1.csv [epochs]
 
 The class is how the temperature changes within 8 hours: falls or rises by more than 0.6 standard
 deviations, or neither. A model sees a window of 20 hours with 29 features each.
