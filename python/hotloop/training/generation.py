@@ -3,7 +3,8 @@
 A step is a plan of its own whose state is the model's cache: it takes the new tokens, reads what
 the cache has of those before, and leaves the cache a token longer. The prompt is one step of all
 its tokens, so that there are two plans: of the prompt's length and of one token. The next token is
-chosen here from the step's logits.
+chosen here from the step's logits. ``model(x, cache)`` is such a step by itself, for models whose
+steps are no tokens.
 
 Rejected: choosing inside the plan. It would save a copy of the logits, and every way of choosing
 would be traced anew.
@@ -19,41 +20,44 @@ import numpy.typing as npt
 
 from hotloop import _core
 from hotloop.base.rules import number, whole
-from hotloop.base.structure import flatten
+from hotloop.base.structure import Constant, flatten, unflatten
 from hotloop.base.watching import pause
 from hotloop.errors import ConfigError, DataError, NotFiniteError, ShapeError, TraceError
+from hotloop.graph.outputs import as_outputs
 from hotloop.graph.seeds import seed_or
 from hotloop.graph.trace import Trace
-from hotloop.graph.value import Tensor
 from hotloop.nn.cache import KVCache
 from hotloop.nn.module import Module
 from hotloop.training.inference import Planned, Predictor
 from hotloop.training.plans.accelerator import losing_device
 from hotloop.training.plans.fitted import PredictOnly, check_model, exclusive
-from hotloop.training.plans.runtime import Runtime
+from hotloop.training.plans.inputs import Inputs
+from hotloop.training.plans.runtime import Runtime, call_model, check_output
 
-__all__ = ["choose", "generate"]
+__all__ = ["Steps", "choose", "generate", "run_step"]
 
 Array: TypeAlias = npt.NDArray[Any]
 
 
-class _Generator(Predictor):
-    """Steps of a model with a cache beside it."""
+class Steps(Predictor):
+    """Runs of a model beside a cache, which keeps its state from one to the next.
 
-    def __init__(self, model: Module, batch_size: int) -> None:
+    It keeps neither alive.
+    """
+
+    def __init__(self, model: Module, cache: KVCache) -> None:
         super().__init__(model)
-        self.batch_size = batch_size
-        self._cache: KVCache | None = None
-        self._steps: dict[int, Planned] = {}  # of this call, by their rows
+        self._cache = weakref.ref(cache)
+
+    @property
+    def cache(self) -> KVCache:
+        """The cache."""
+        cache = self._cache()
+        assert cache is not None  # the caller has it
+        return cache
 
     def _open(self, model: Module, device: _core.Device) -> Runtime:
-        cache: Any = model.make_cache(self.batch_size)
-        if not isinstance(cache, KVCache):
-            raise ConfigError(
-                f"generate: make_cache must return an nn.KVCache, got {type(cache).__name__}"
-            )
-        self._cache = cache
-        return Runtime(model, device, state=cache)
+        return Runtime(model, device, state=self.cache)
 
     def _record(
         self,
@@ -63,43 +67,96 @@ class _Generator(Predictor):
         spec: Any,
         path: str | None,
     ) -> Any:
-        assert self._cache is not None  # _open came before
-        ((dtype, shape),) = inputs
-        ids = trace.input("idx", dtype, shape)
-        trace.note_batch([ids])
-        logits = model(ids, self._cache)
-        if not isinstance(logits, Tensor) or logits.ndim != 3 or logits.shape[0] != shape[0]:
-            got = f"shape {logits.shape}" if isinstance(logits, Tensor) else type(logits).__name__
-            raise TraceError(
-                f"generate: forward(idx, cache) must return logits ({shape[0]}, T, tokens), got "
-                f"{got}"
-            )
-        self._cache.advance(shape[1])
-        trace.graph.output(logits[:, -1].float().id_in(trace))
-        return flatten(logits)[1]
+        tensors = [trace.input(f"x{i}", *described) for i, described in enumerate(inputs)]
+        trace.note_batch(tensors)
+        with self.cache.step():
+            result = call_model(model, unflatten(tensors, spec))
+        check_output(model, result)
+        leaves, out_spec = flatten(result)
+        for leaf in leaves:
+            trace.graph.output(leaf.id_in(trace))
+        return out_spec
 
-    def begin(self, model: Module, example: Array) -> KVCache:
-        """The cache, empty; steps are of the model's values of now."""
-        self._steps.clear()
-        self._ready(model, [example], None).upload()
-        assert self._cache is not None  # _ready has opened it
-        self.empty()
-        return self._cache
+    def is_of(self, model: Module) -> bool:
+        """Whether the steps are that model's."""
+        return self._model() is model
 
     def empty(self) -> None:
-        """Empties the cache on the device."""
-        assert self._runtime is not None
-        assert self._cache is not None
-        place = self._runtime.layout.slot_of(self._cache.position)
-        self._runtime.session.write(place.store, np.zeros(1, np.int64), place.offset)
+        """Empties the cache on the device, where steps were planned."""
+        if self._runtime is not None and self._plans:
+            place = self._runtime.layout.slot_of(self.cache.position)
+            self._runtime.session.write(place.store, np.zeros(1, np.int64), place.offset)
+
+
+_steps: weakref.WeakKeyDictionary[KVCache, Steps] = weakref.WeakKeyDictionary()
+
+
+def run_step(model: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``model(array, cache)``: forward in evaluation mode on one batch, beside a cache.
+
+    Parameters
+    ----------
+    model : Module
+    args, kwargs : tuple, dict
+        forward's arguments, one of them the cache.
+
+    Returns
+    -------
+    Any
+        forward's structure as NumPy arrays.
+
+    Raises
+    ------
+    ConfigError
+        If another module is among the arguments, or several caches.
+    """
+    given = [value for value in (*args, *kwargs.values()) if isinstance(value, Module)]
+    cache = given[0]
+    if len(given) > 1 or not isinstance(cache, KVCache):
+        names = ", ".join(type(each).__name__ for each in given)
+        raise ConfigError(
+            "model(...): arguments are arrays, constants and one nn.KVCache at most, got "
+            f"{names}; a module that forward uses is an attribute of the model"
+        )
+    inputs = Inputs("model(...)", args, cache, kwargs)  # a step's, which training knows nothing of
+    with exclusive(model, "model(...)"), losing_device():
+        steps = _steps.get(cache)
+        if steps is None or not steps.is_of(model):
+            steps = _steps[cache] = Steps(model, cache)
+        return as_outputs(steps.run(inputs.arrays, inputs.spec, None))
+
+
+class _Generator:
+    """The steps of a model that goes on from prompts, and its cache."""
+
+    def __init__(self, model: Module, batch_size: int) -> None:
+        cache: Any = model.make_cache(batch_size)
+        if not isinstance(cache, KVCache):
+            raise ConfigError(
+                f"generate: make_cache must return an nn.KVCache, got {type(cache).__name__}"
+            )
+        self.cache = cache
+        self.steps = Steps(model, cache)
+        self.planned: dict[int, Planned] = {}  # of this call, by their rows
+
+    def begin(self) -> None:
+        """The cache is empty; steps are of the model's values of now."""
+        self.planned.clear()
+        self.steps.empty()
 
     def step(self, ids: Array) -> Array:
         """Logits behind the last of these tokens."""
-        planned = self._steps.get(ids.shape[1])
+        planned = self.planned.get(ids.shape[1])
         if planned is None:
-            planned = self._steps[ids.shape[1]] = self.find([ids], None, None)
-        logits: Array = self.run_planned(planned, [ids])
-        return logits
+            spec = flatten((ids, Constant(self.cache)))[1]
+            planned = self.planned[ids.shape[1]] = self.steps.find([ids], spec, None)
+        logits: Any = self.steps.run_planned(planned, [ids])
+        if not isinstance(logits, np.ndarray) or logits.ndim != 3 or len(logits) != len(ids):
+            got = f"shape {logits.shape}" if isinstance(logits, np.ndarray) else type(logits).__name__
+            raise TraceError(
+                f"generate: forward(idx, cache) must return logits ({len(ids)}, T, tokens), got {got}"
+            )
+        return logits[:, -1].astype(np.float32)
 
 
 _generators: weakref.WeakKeyDictionary[Module, _Generator] = weakref.WeakKeyDictionary()
@@ -271,9 +328,10 @@ def _generate(
 ) -> Array:
     n, length = prompt.shape
     generator = _generators.get(model)
-    if generator is None or generator.batch_size != n:
+    if generator is None or generator.cache.batch_size != n:
         generator = _generators[model] = _Generator(model, n)
-    cache = generator.begin(model, prompt)
+    generator.begin()
+    cache = generator.cache
     most = cache.max_seq_len
     if context is None and length + n_new - 1 > most:
         raise ShapeError(
@@ -290,7 +348,7 @@ def _generate(
     for i in range(n_new):
         end = length + i
         if filled + end - first > most:
-            generator.empty()
+            generator.steps.empty()
             filled, first = 0, end - (context or most)
         logits = generator.step(np.ascontiguousarray(made[:, first:end]))
         filled, first = filled + end - first, end
