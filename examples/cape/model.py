@@ -136,8 +136,11 @@ class Cape(nn.Module):
         self.encoder = models.deformable_encoder(
             backbone, hidden_dim=width, nheads=heads, enc_layers=encoder_layers,
             dim_feedforward=encoder_hidden, dropout=dropout, frozen_norm=frozen_norm,
-            weights=weights,
         )  # fmt: skip
+        if weights is not None:
+            state = hl.read_weights(weights)
+            own = {name: array for name, array in state.items() if not name.startswith("fc.")}
+            self.encoder.backbone[0].body.load_state_dict(own)
         self.sizes = self.encoder.sizes(image_size, image_size)
         self.width, self.heads, self.positions = width, heads, positions
         self.places = nn.Embedding(positions, width)
@@ -238,14 +241,15 @@ class Finder:
     def __call__(self, x):
         """``(images, points, 2)`` of an episode's queries, whose supports are beside them."""
         images, count = x["query"].shape[0] * x["query"].shape[1], x["support_y"].shape[2]
+        last = np.flatnonzero(x["support_y"][..., 2].any((0, 1)))[-1]
         if self.cache is None or self.cache.batch_size != images:
             self.cache = self.model.make_cache(images, count)
         self.cache.reset()
         found = np.zeros((images, count, 2), np.float32)
         types, point = self.model(x, cache=self.cache)
-        for i in range(count):
+        for i in range(last + 1):
             found[:, i : i + 1] = point
-            if i + 1 < count:
+            if i < last:
                 word = np.where(types.argmax(-1) == HIDDEN, UNKNOWN, 0)
                 before = np.concatenate([point, word[..., None]], 2, dtype=np.float32)
                 types, point = self.model(before=before, cache=self.cache)

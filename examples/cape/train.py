@@ -52,7 +52,7 @@ def read_flags(argv=None):
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1")
     parser.add_argument("--resume", help="a checkpoint or the folder of a run; 'auto'")
     parser.add_argument("--output_dir", default="runs/cape", type=Path)
-    parser.add_argument("--weights", help="a local file of the backbone or of Deformable DETR")
+    parser.add_argument("--weights", help="a local file of torchvision's weights of the ResNet")
     parser.add_argument("--num_workers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     for name, kind in (("image_size", int), ("batch_size", int), ("queries", int),
@@ -77,13 +77,18 @@ def make_data(images, points, categories, counts, flags):
             f"points: must lie in the image, 0 to 1 in x and y, got {points[row, i, :2]} for point "
             f"{i} of image {row}; give a third number of 0 to a point that is not to be seen"
         )
+    if not (seen := points[..., 2].any(1)).all():
+        raise hl.DataError(
+            f"points: each image must have one to be seen at least, got none for image "
+            f"{np.argmin(seen)}; leave it out"
+        )
     ends = np.cumsum(counts)
     rows = [np.flatnonzero((categories >= end - n) & (categories < end))
             for n, end in zip(counts, ends)]  # fmt: skip
     source = hl.DataModule.from_arrays(images, points, val=rows[1], test=rows[2], seed=flags.seed)
     return hl.DataModule.episodes(
-        source, support=1, query=flags.queries, by=categories, n=flags.episodes, n_val=100,
-        n_test=200, batch_size=flags.batch_size, num_workers=flags.num_workers, seed=flags.seed,
+        source, support=1, query=flags.queries, by=categories, n=flags.episodes,
+        n_val=flags.episodes // 8, n_test=flags.episodes // 4, batch_size=flags.batch_size, num_workers=flags.num_workers, seed=flags.seed,
     )  # fmt: skip
 
 
