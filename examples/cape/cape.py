@@ -1,7 +1,7 @@
 """Trains CAPE on figures of many categories and finds keypoints of categories it never saw.
 
-    python examples/cape/train.py                    # small: 64 pixels, minutes on two cores
-    python examples/cape/train.py --model full --device cuda:0 --weights resnet50.pth
+    python examples/cape/cape.py                    # small: 64 pixels, minutes on two cores
+    python examples/cape/cape.py --model full --device cuda:0 --weights resnet50.pth
 
 README.md beside this file says what the flags mean and what to expect.
 """
@@ -20,12 +20,12 @@ SETTINGS = {
     "small": {
         "image_size": 64, "batch_size": 8, "queries": 4, "episodes": 800, "epochs": 10, "lr": 5e-4,
         "lr_backbone": 5e-4, "clip_max_norm": 1.0, "accumulation_steps": 1, "scheduler": "cosine",
-        "points": 12, "use_amp": None,
+        "points": 12,
     },
     "full": {
         "image_size": 256, "batch_size": 2, "queries": 2, "episodes": 1000, "epochs": 300, "lr": 1e-4,
         "lr_backbone": 1e-5, "clip_max_norm": 0.1, "accumulation_steps": 4, "scheduler": "multistep",
-        "points": 199, "use_amp": True,
+        "points": 199,
     },
 }  # fmt: skip
 SMALL = {
@@ -46,7 +46,8 @@ def read_flags(argv=None):
     first.add_argument("--model", choices=SETTINGS, default="small")
     parser = argparse.ArgumentParser(parents=[first], description=__doc__.partition("\n")[0])
     switch = argparse.BooleanOptionalAction
-    parser.add_argument("--use_amp", action=switch, help="mixed precision")
+    parser.add_argument("--use_amp", action=switch, default=True,
+                        help="mixed precision, where the device is fast at it")  # fmt: skip
     parser.add_argument("--cudnn_benchmark", action=switch, default=True)
     parser.add_argument("--cudnn_deterministic", action=switch, default=False)
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1")
@@ -139,23 +140,23 @@ def make_config(flags, data):
         monitor="val_pck", mode="max", early_stopping=20, callbacks=[Scoring(data)],
         device=flags.device, cudnn_benchmark=flags.cudnn_benchmark, seed=flags.seed,
         cudnn_deterministic=flags.cudnn_deterministic, output_dir=flags.output_dir, save_every=1,
-        verbose="lines", **({} if flags.use_amp is None else {"use_amp": flags.use_amp}),
+        verbose="lines", use_amp=flags.use_amp,
     )  # fmt: skip
 
 
-def draw_findings(finder, batch, path):
-    """For some episodes the support, and the queries with what was found."""
-    x, found = batch["x"], finder(batch["x"])
+def draw_findings(finder, batch, path, rows=4):
+    """A row for each of some episodes: the support, and the queries with what was found."""
+    x, found, goals = batch["x"], finder(batch["x"]), goals_of(batch)
     queries = x["query"].shape[1]
-    rows = []
-    for i in range(len(x["query"])):
+    drawn = []
+    for i in range(min(len(x["query"]), rows)):
         pictures = [mark(x["support"][i, 0], x["support_y"][i, 0])]
         for j in range(queries):
-            goal = goals_of(batch)[i * queries + j]
+            goal = goals[i * queries + j]
             shown = np.column_stack([found[i * queries + j], goal[:, 2]])
             pictures.append(mark(x["query"][i, j], shown, goal))
-        rows.append(np.concatenate(pictures, 1))
-    write_png(path, np.concatenate(rows))
+        drawn.append(np.concatenate(pictures, 1))
+    write_png(path, np.concatenate(drawn))
 
 
 def main(argv=None):
