@@ -62,9 +62,9 @@ def read_flags(argv=None):
                        ("clip_max_norm", float)):  # fmt: skip
         parser.add_argument(f"--{name}", type=kind)
     parser.add_argument("--scheduler", choices=SCHEDULES)
-    parser.add_argument("--categories", type=int, nargs=3, default=[100, 10, 10],
+    parser.add_argument("--categories", type=int, nargs=3, default=[300, 20, 20],
                         help="of training, validation and test")  # fmt: skip
-    parser.add_argument("--pictures", type=int, default=30, help="of each category")
+    parser.add_argument("--pictures", type=int, default=10, help="of each category")
     parser.set_defaults(**SETTINGS[first.parse_known_args(argv)[0].model])
     return parser.parse_args(argv)
 

@@ -130,7 +130,7 @@ class Cape(nn.Module):
     def __init__(
         self, width=256, heads=8, encoder_layers=6, support_layers=3, decoder_layers=6,
         encoder_hidden=1024, decoder_hidden=2048, positions=200, dropout=0.1, image_size=256,
-        backbone="resnet50", frozen_norm=True, weights=None,
+        backbone="resnet50", frozen_norm=True, weights=None, noise=0.03,
     ):  # fmt: skip
         super().__init__()
         self.encoder = models.deformable_encoder(
@@ -142,7 +142,7 @@ class Cape(nn.Module):
             own = {name: array for name, array in state.items() if not name.startswith("fc.")}
             self.encoder.backbone[0].body.load_state_dict(own)
         self.sizes = self.encoder.sizes(image_size, image_size)
-        self.width, self.heads, self.positions = width, heads, positions
+        self.width, self.heads, self.positions, self.noise = width, heads, positions, noise
         self.places = nn.Embedding(positions, width)
         self.point = nn.Linear(2, width)
         layer = nn.TransformerEncoderLayer(width, heads, decoder_hidden, dropout, batch_first=True)
@@ -220,8 +220,8 @@ class Cape(nn.Module):
         points = hl.cat([goal[..., :2], hl.zeros(images, 1, 2)], 1)
         word = hl.cat([hl.full((images, 1), START), hl.where(is_point, 0.0, UNKNOWN)[:, :-1]], 1)
         before = hl.cat([hl.zeros(images, 1, 2), goal[..., :2]], 1)
-        if self.training:  # points that were found are not exact either
-            before = before + 0.03 * hl.randn(*before.shape)
+        if self.training and self.noise:  # points that were found are not exact either
+            before = before + self.noise * hl.randn(*before.shape)
         before = hl.cat([before, word.unsqueeze(2)], 2)
         of_types = of_points = 0.0
         n = is_point.sum().clamp(min=1)

@@ -198,7 +198,7 @@ def test_backbones_from_files(example: Any, tmp_path: Path) -> None:
 
 def test_points_one_by_one_are_those_of_a_whole_pass(example: Any) -> None:
     """With the cache a position costs one position, and what it sees is the same."""
-    _, model, data = make(example)
+    _, model, data = make(example, "--episodes", "16")
     shake(model)
     x = next(data.val_batches())["x"]
     x["support_y"][0, 0, 8:] = 0  # supports of several lengths, and a point that is not there
@@ -281,7 +281,10 @@ def test_a_run_that_was_stopped_goes_on_with_the_same_bits(example: Any, tmp_pat
         )
         config = example.cape.make_config(read, data)
         callbacks = (*config.callbacks, *((hl.LambdaCallback(**stops),) if stops else ()))
-        config = config.replace(enable_progress_bar=False, callbacks=callbacks)
+        config = config.replace(
+            enable_progress_bar=False, callbacks=callbacks,
+            freeze="encoder.backbone.0.body.layer4.*", unfreeze=None,  # for smaller files
+        )  # fmt: skip
         return hl.train(model, data, config, resume=resume)
 
     def stop_within(run: Any) -> None:
@@ -326,7 +329,7 @@ def test_figures_are_what_their_points_say(example: Any) -> None:
 
 
 def test_unseen_categories_are_those_that_are_scored(example: Any) -> None:
-    read = example.cape.read_flags(TINY)
+    read = example.cape.read_flags([*TINY, "--episodes", "80"])
     images, points, categories = example.poses.make_poses(8, 4, 32, 0, 12)
     images[:] = categories[:, None, None, None]
     data = example.cape.make_data(images, points, categories, read.categories, read)
@@ -340,7 +343,7 @@ def test_unseen_categories_are_those_that_are_scored(example: Any) -> None:
 
 def test_the_score_is_that_of_its_definition(example: Any) -> None:
     """By hand: near is below a fifth of the box's longer side; what one of them lacks is none."""
-    _, _, data = make(example)
+    _, _, data = make(example, "--episodes", "32")
     batches = list(data.val_batches())
     rng = np.random.default_rng(0)
     moved = [
