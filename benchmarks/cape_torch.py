@@ -287,8 +287,9 @@ class Cape(nn.Module):
     ) -> None:  # fmt: skip
         super().__init__()
         self.encoder = DeformableEncoder(width, encoder_hidden, encoder_layers, dropout)
-        for name, parameter in self.encoder.backbone.named_parameters():
-            parameter.requires_grad_(name.startswith(("0.body.layer2", "0.body.layer3", "0.body.layer4")))
+        body = self.encoder.backbone[0].body
+        for part in (body.conv1, body.layer1):
+            part.requires_grad_(False)
         self.shapes = [(-(-image_size // s), -(-image_size // s)) for s in (8, 16, 32, 64)]
         self.noise = noise
         self.places = nn.Embedding(positions, width)
@@ -308,12 +309,10 @@ class Cape(nn.Module):
         support = support.expand(goal.shape).flatten(0, 1)
         goal = goal.flatten(0, 1)
         pixels = self.encoder((query.flatten(0, 1) - self.mean) / self.std)
-        images, count, _ = goal.shape
+        count = goal.shape[1]
         is_there = support[..., 2] > 0
         places = self.places.weight[:count]
-        tokens = self.support(
-            self.point(support[..., :2]) + places, src_key_padding_mask=~is_there
-        )
+        tokens = self.support(self.point(support[..., :2]) + places, src_key_padding_mask=~is_there)
         tokens, mask = tokens + places, is_there[:, None, None]
         is_point = (goal[..., 2] > 0) & is_there
         at = torch.arange(count + 1)

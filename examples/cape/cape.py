@@ -23,9 +23,9 @@ SETTINGS = {
         "points": 12,
     },
     "full": {
-        "image_size": 256, "batch_size": 2, "queries": 2, "episodes": 1000, "epochs": 300, "lr": 1e-4,
-        "lr_backbone": 1e-5, "clip_max_norm": 0.1, "accumulation_steps": 4, "scheduler": "multistep",
-        "points": 199,
+        "image_size": 256, "batch_size": 2, "queries": 2, "episodes": 1000, "epochs": 300,
+        "lr": 1e-4, "lr_backbone": 1e-5, "clip_max_norm": 0.1, "accumulation_steps": 4,
+        "scheduler": "multistep", "points": 199,
     },
 }  # fmt: skip
 SMALL = {
@@ -89,7 +89,8 @@ def make_data(images, points, categories, counts, flags):
     source = hl.DataModule.from_arrays(images, points, val=rows[1], test=rows[2], seed=flags.seed)
     return hl.DataModule.episodes(
         source, support=1, query=flags.queries, by=categories, n=flags.episodes,
-        n_val=flags.episodes // 8, n_test=flags.episodes // 4, batch_size=flags.batch_size, num_workers=flags.num_workers, seed=flags.seed,
+        n_val=flags.episodes // 8, n_test=flags.episodes // 4, batch_size=flags.batch_size,
+        num_workers=flags.num_workers, seed=flags.seed,
     )  # fmt: skip
 
 
@@ -167,7 +168,8 @@ def main(argv=None):
     data = make_data(*made, flags.categories, flags)
     result = hl.train(make_model(flags), data, make_config(flags, data), resume=flags.resume)
     finder = Finder(result.model)
-    print(f"PCK@0.2 on categories that were never trained on: {score(finder, data.test_batches()):.3f}")
+    pck = score(finder, data.test_batches())
+    print(f"PCK@0.2 on categories that were never trained on: {pck:.3f}")
     picture = Path(result.last_path).parents[1] / "poses.png"
     draw_findings(finder, next(data.test_batches()), picture)
     print(f"model {result.best_path}, picture {picture}")

@@ -174,7 +174,9 @@ class Cape(nn.Module):
         places = self.places.weight[: points.shape[1]]
         tokens = self.support(self.point(points[..., :2]) + places, None, ~is_there) + places
         mask = is_there.unsqueeze(1).unsqueeze(1)
-        return [(*each.support.keys(tokens), mask, each.image.values(pixels)) for each in self.layers]
+        return [
+            (*layer.support.keys(tokens), mask, layer.image.values(pixels)) for layer in self.layers
+        ]
 
     def decode(self, before, memory, cache=None):
         """Of each layer types ``(N, T, 3)`` and points ``(N, T, 2)``, given what stands before each

@@ -1,8 +1,8 @@
 """Pictures of coloured skeleton figures with known keypoints, drawn by NumPy.
 
-A category is a skeleton of its own: 5 to 12 joints in a tree, with lengths and angles. A picture shows
-it bent, turned, of another size, elsewhere, in other colours, on another background, and sometimes
-behind a disc. Everything follows from the seed and the numbers of category and picture.
+A category is a skeleton of its own: 5 to 12 joints in a tree, with lengths and angles. A picture
+shows it bent, turned, of another size, elsewhere, in other colours, on another background, and
+sometimes behind a disc. All follows from the seed and the numbers of category and picture.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def draw(rng, points, parents, size):
 def make_poses(categories, pictures, size, seed=0, points=MOST):
     """Pictures of each category.
 
-    Gives images ``(N, 3, size, size)``, joints ``(N, points, 3)``, x and y in [0, 1] of the image and
-    1, or 0 for a joint that is hidden or that there is not, and the categories ``(N,)``.
+    Gives images ``(N, 3, size, size)``, joints ``(N, points, 3)``, x and y in [0, 1] of the image
+    and 1, or 0 for a joint that is hidden or that there is not, and the categories ``(N,)``.
     """
     images, joints = [], np.zeros((categories * pictures, points, 3), np.float32)
     for category in range(categories):
@@ -87,7 +87,8 @@ def make_poses(categories, pictures, size, seed=0, points=MOST):
             rng = np.random.default_rng((seed, category, picture))
             at = pose(rng, parents, places)
             image, is_seen = draw(rng, at, parents, size)
-            joints[len(images), : len(at)][is_seen] = np.column_stack([at, np.ones(len(at))])[is_seen]
+            row = joints[len(images), : len(at)]
+            row[is_seen, :2], row[is_seen, 2] = at[is_seen], 1
             images.append(image)
     return np.stack(images), joints, np.repeat(np.arange(categories), pictures)
 

@@ -1,5 +1,5 @@
 """Twins in PyTorch of models whose origins are not at hand, with the origins' names: timm's vision
-transformers, Hugging Face's BERT, the encoder of Deformable DETR."""
+transformers, Hugging Face's BERT; the encoder of Deformable DETR is in benchmarks/cape_torch.py."""
 
 import math
 import sys
@@ -14,13 +14,7 @@ nn, F = torch.nn, torch.nn.functional
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.cape_torch import (  # noqa: E402
-    DeformableAttention as DeformableAttention,
-    DeformableEncoder as DeformableEncoder,
-    deformable_core as deformable_core,
-    space,
-)
-
+from benchmarks.cape_torch import space  # noqa: E402
 
 # ---------------------------------------------------------------------------- timm
 

@@ -1,7 +1,6 @@
 """examples/cape against the same in PyTorch: losses, and every gradient of a training step."""
 
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np

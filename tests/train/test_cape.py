@@ -1,5 +1,5 @@
-"""examples/cape: its flags and first lines, size, resuming, step-by-step prediction, wrong input, and
-that it finds keypoints of categories that it never saw."""
+"""examples/cape: its flags and first lines, size, resuming, step-by-step prediction, wrong input,
+and that it finds keypoints of categories that it never saw."""
 
 import os
 import re
@@ -143,7 +143,7 @@ def test_flags_of_training(
 
 
 def test_flags_of_model_and_data(example: Any) -> None:
-    read, model, data = make(example, "--batch_size", "1", "--queries", "3", "--num_workers", "1")
+    _, model, data = make(example, "--batch_size", "1", "--queries", "3", "--num_workers", "1")
     assert (data.batch_size, data.num_workers) == (1, 1)
     batch = data.example_batch()
     assert batch["x.query"] == ("float32", (1, 3, 3, 32, 32))
@@ -389,8 +389,7 @@ def test_wrong_data(example: Any, flags: tuple[str, ...], change: Any, words: st
     images, points, categories = example.poses.make_poses(8, read.pictures, 32, 0, 12)
     change(images, points)
     with pytest.raises(hl.DataError, match=words):
-        data = example.cape.make_data(images, points, categories, read.categories, read)
-        data.check("train")
+        example.cape.make_data(images, points, categories, read.categories, read).check("train")
 
 
 # ---- learning

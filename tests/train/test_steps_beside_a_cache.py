@@ -88,13 +88,9 @@ def test_values_that_were_set_and_other_models_begin_anew() -> None:
     first = model(x[:, :1], cache=cache)
     assert (model(x[:, :1], cache=cache) == model(x[:, :1], cache=Kept())).all()  # the same twice
     model.maps.weight.copy_(model.maps.weight.numpy() * 2)
-    np.testing.assert_array_equal(
-        model(x[:, 1:2], cache=cache), model(x[:, 1:2], cache=Kept())
-    )
+    np.testing.assert_array_equal(model(x[:, 1:2], cache=cache), model(x[:, 1:2], cache=Kept()))
     other.load_state_dict(model.state_dict())
-    np.testing.assert_array_equal(
-        other(x[:, 2:3], cache=cache), model(x[:, 2:3], cache=Kept())
-    )
+    np.testing.assert_array_equal(other(x[:, 2:3], cache=cache), model(x[:, 2:3], cache=Kept()))
     assert first.shape == (2, 1, 4)
 
 
@@ -129,16 +125,16 @@ def test_a_trained_model_takes_steps_that_training_knows_nothing_of() -> None:
 
 
 def test_a_cache_is_freed_with_its_plans() -> None:
-    from hotloop.training import generation
+    from hotloop.training import predictor
 
     model, cache = Attends(), Kept()
     model(rows(1), cache=cache)
     seen = weakref.ref(cache)
-    assert len(generation._steps) == 1
+    assert len(predictor._steps) == 1
     del cache
     gc.collect()
     assert seen() is None
-    assert not generation._steps
+    assert not predictor._steps
     copy.deepcopy(model)(rows(2), OFFSET)
 
 

@@ -234,8 +234,8 @@ def deformable_encoder(
     train_backbone : bool
         Whether the backbone's last three stages are trained.
     frozen_norm : bool
-        Whether the backbone's batch norms are frozen, as is usual beside weights from a file. False:
-        they learn, for a backbone that begins with drawn weights.
+        Whether the backbone's batch norms are frozen, as is usual beside weights from a file.
+        False: they learn, for a backbone that begins with drawn weights.
     weights : path-like, optional
         A local file of the authors' weights, safetensors or of torch.save, of which the decoder and
         heads are left out; else they are drawn.

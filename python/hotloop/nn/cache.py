@@ -61,10 +61,11 @@ class KVCache(Module):
 
     Notes
     -----
-    The state lies on the model's device, beside a copy of its weights, and not in the buffers' values;
-    ``reset()`` begins anew, and so does a call after values of the model were set, or of another model.
-    A cache that is a part of a model is empty in each prediction. A subclass with buffers of its own, to which ``forward`` assigns, keeps those from
-    call to call too: what is made once and read in each step.
+    The state lies on the model's device, beside a copy of its weights, and not in the buffers'
+    values; ``reset()`` begins anew, and so does a call after values of the model were set, or of
+    another model. A cache that is a part of a model is empty in each prediction. A subclass with
+    buffers of its own, to which ``forward`` assigns, keeps those from call to call too: what is
+    made once and read in each step.
 
     Examples
     --------
@@ -187,8 +188,12 @@ class KVCache(Module):
 
     @contextlib.contextmanager
     def step(self) -> Iterator[None]:
-        """In ``forward``: at the block's end the position moves on by the rows that were written in it;
-        :func:`hotloop.generate` and calls on arrays do it.
+        """In ``forward``: at the block's end the position moves on by the rows that were written
+        in it; :func:`hotloop.generate` and calls on arrays do it.
+
+        Returns
+        -------
+        context manager
         """
         object.__setattr__(self, "_n_written", 0)
         yield

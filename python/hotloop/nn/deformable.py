@@ -123,7 +123,9 @@ class MultiScaleDeformableAttention(Module):
         if value.ndim == 3:
             value = self.values(input_flatten, input_padding_mask)
         elif input_padding_mask is not None:
-            raise ShapeError("input_padding_mask goes with pixels; give it to values() that made these")
+            raise ShapeError(
+                "input_padding_mask goes with pixels, got values of them; give it to values()"
+            )
         offsets = self.sampling_offsets(query).reshape(n, rows, heads, levels, points, 2)
         weights = self.attention_weights(query).reshape(n, rows, heads, levels * points)
         weights = F.softmax(weights, -1).reshape(n, rows, heads, levels, points)

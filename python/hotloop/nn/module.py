@@ -97,15 +97,12 @@ class Module(Checked, Extras):
         given = [value for value in (*args, *kwargs.values()) if not isinstance(value, Variable)]
         if any(isinstance(value, Tensor) for value in given):
             tracing.current(f"{type(self).__name__}(tensor)")  # raises
-        # here, for they import this module
-        from hotloop.training.generation import run_step
-        from hotloop.training.inference import run_batch
+        from hotloop.training.inference import run_batch  # here, for it imports this module
 
-        run = run_step if any(isinstance(value, Module) for value in given) else run_batch
         if not kwargs:
-            return run(self, args, {})
+            return run_batch(self, args)
         bound = bind(self, args, kwargs)  # what can go by position is found by position
-        return run(self, bound.args, bound.kwargs)
+        return run_batch(self, bound.args, bound.kwargs)
 
     def log(
         self,

@@ -20,110 +20,19 @@ import numpy.typing as npt
 
 from hotloop import _core
 from hotloop.base.rules import number, whole
-from hotloop.base.structure import Constant, flatten, unflatten
+from hotloop.base.structure import Constant, flatten
 from hotloop.base.watching import pause
 from hotloop.errors import ConfigError, DataError, NotFiniteError, ShapeError, TraceError
-from hotloop.graph.outputs import as_outputs
 from hotloop.graph.seeds import seed_or
-from hotloop.graph.trace import Trace
 from hotloop.nn.cache import KVCache
 from hotloop.nn.module import Module
-from hotloop.training.inference import Planned, Predictor
 from hotloop.training.plans.accelerator import losing_device
 from hotloop.training.plans.fitted import PredictOnly, check_model, exclusive
-from hotloop.training.plans.inputs import Inputs
-from hotloop.training.plans.runtime import Runtime, call_model, check_output
+from hotloop.training.predictor import CachedSteps, Planned
 
-__all__ = ["Steps", "choose", "generate", "run_step"]
+__all__ = ["choose", "generate"]
 
 Array: TypeAlias = npt.NDArray[Any]
-
-
-class Steps(Predictor):
-    """Runs of a model beside a cache, which keeps its state from one to the next.
-
-    It keeps neither alive.
-    """
-
-    def __init__(self, model: Module, cache: KVCache) -> None:
-        super().__init__(model)
-        self._cache = weakref.ref(cache)
-
-    @property
-    def cache(self) -> KVCache:
-        """The cache."""
-        cache = self._cache()
-        assert cache is not None  # the caller has it
-        return cache
-
-    def _open(self, model: Module, device: _core.Device) -> Runtime:
-        return Runtime(model, device, state=self.cache)
-
-    def _record(
-        self,
-        trace: Trace,
-        model: Module,
-        inputs: list[tuple[str, tuple[int, ...]]],
-        spec: Any,
-        path: str | None,
-    ) -> Any:
-        tensors = [trace.input(f"x{i}", *described) for i, described in enumerate(inputs)]
-        trace.note_batch(tensors)
-        with self.cache.step():
-            result = call_model(model, unflatten(tensors, spec))
-        check_output(model, result)
-        leaves, out_spec = flatten(result)
-        for leaf in leaves:
-            trace.graph.output(leaf.id_in(trace))
-        return out_spec
-
-    def is_of(self, model: Module) -> bool:
-        """Whether the steps are that model's."""
-        return self._model() is model
-
-    def empty(self) -> None:
-        """Empties the cache on the device, where steps were planned."""
-        if self._runtime is not None and self._plans:
-            place = self._runtime.layout.slot_of(self.cache.position)
-            self._runtime.session.write(place.store, np.zeros(1, np.int64), place.offset)
-
-
-_steps: weakref.WeakKeyDictionary[KVCache, Steps] = weakref.WeakKeyDictionary()
-
-
-def run_step(model: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``model(array, cache)``: forward in evaluation mode on one batch, beside a cache.
-
-    Parameters
-    ----------
-    model : Module
-    args, kwargs : tuple, dict
-        forward's arguments, one of them the cache.
-
-    Returns
-    -------
-    Any
-        forward's structure as NumPy arrays.
-
-    Raises
-    ------
-    ConfigError
-        If another module is among the arguments, or several caches.
-    """
-    given = [value for value in (*args, *kwargs.values()) if isinstance(value, Module)]
-    cache = given[0]
-    if len(given) > 1 or not isinstance(cache, KVCache):
-        names = ", ".join(type(each).__name__ for each in given)
-        raise ConfigError(
-            "model(...): arguments are arrays, constants and one nn.KVCache at most, got "
-            f"{names}; a module that forward uses is an attribute of the model"
-        )
-    inputs = Inputs("model(...)", args, cache, kwargs)  # a step's, which training knows nothing of
-    with exclusive(model, "model(...)"), losing_device():
-        steps = _steps.get(cache)
-        if steps is None or not steps.is_of(model):
-            steps = _steps[cache] = Steps(model, cache)
-        return as_outputs(steps.run(inputs.arrays, inputs.spec, None))
 
 
 class _Generator:
@@ -136,7 +45,7 @@ class _Generator:
                 f"generate: make_cache must return an nn.KVCache, got {type(cache).__name__}"
             )
         self.cache = cache
-        self.steps = Steps(model, cache)
+        self.steps = CachedSteps(model, cache)
         self.planned: dict[int, Planned] = {}  # of this call, by their rows
 
     def begin(self) -> None:
@@ -152,9 +61,11 @@ class _Generator:
             planned = self.planned[ids.shape[1]] = self.steps.find([ids], spec, None)
         logits: Any = self.steps.run_planned(planned, [ids])
         if not isinstance(logits, np.ndarray) or logits.ndim != 3 or len(logits) != len(ids):
-            got = f"shape {logits.shape}" if isinstance(logits, np.ndarray) else type(logits).__name__
+            is_array = isinstance(logits, np.ndarray)
+            got = f"shape {logits.shape}" if is_array else type(logits).__name__
             raise TraceError(
-                f"generate: forward(idx, cache) must return logits ({len(ids)}, T, tokens), got {got}"
+                f"generate: forward(idx, cache) must return logits ({len(ids)}, T, tokens), got "
+                f"{got}"
             )
         return logits[:, -1].astype(np.float32)
 

@@ -48,7 +48,7 @@ class Events:
     @property
     def logged(self) -> list[str]:
         """Names of the values that callbacks say they log."""
-        names = []
+        names: list[str] = []
         for callback in self._callbacks:
             found = getattr(callback, "log_names", ())
             if isinstance(found, str) or not all(isinstance(name, str) for name in found):
