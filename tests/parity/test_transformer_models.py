@@ -192,9 +192,11 @@ def test_deformable_attention_is_that_of_grid_sample() -> None:
     np.testing.assert_allclose(got, np.reshape(total, (2, 9, 18)), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("is_made_before", [False, True])
 @pytest.mark.parametrize("has_sizes", [False, True])
 @pytest.mark.parametrize("has_mask", [False, True])
-def test_deformable_attention_layer(has_sizes: bool, has_mask: bool) -> None:
+def test_deformable_attention_layer(has_sizes: bool, has_mask: bool, is_made_before: bool) -> None:
+    """Of pixels, or of the values that were made of them before."""
     model = nn.MultiScaleDeformableAttention(12, 3, 2, 4)
     twin = cape_torch.DeformableAttention(12, 3, 2, 4)
     assert list(model.state_dict()) == list(twin.state_dict())
@@ -205,11 +207,29 @@ def test_deformable_attention_layer(has_sizes: bool, has_mask: bool) -> None:
     mask = [rng.random((2, N_PIXELS)) < 0.3] if has_mask else []
     query, pixels = rng.standard_normal((2, 9, 12)), rng.standard_normal((2, N_PIXELS, 12))
     inputs = [query, points, pixels, *mask]
+
+    def call(q: Any, p: Any, x: Any, *m: Any) -> Any:
+        return (
+            model(q, p, model.values(x, *m), SHAPES)
+            if is_made_before
+            else model(q, p, x, SHAPES, None, *m)
+        )
+
     check_twins(
-        lambda q, p, x, *m: model(q, p, x, SHAPES, None, *m), model,
+        call, model,
         lambda q, p, x, *m: twin(q, p, x, SHAPES, *m), twin,
         inputs,
     )  # fmt: skip
+
+
+def test_values_of_deformable_attention_have_no_mask() -> None:
+    model = nn.MultiScaleDeformableAttention(12, 3, 2, 4)
+    query, points = np.zeros((2, 9, 12), "f"), np.zeros((2, 9, 3, 2), "f")
+    mask = np.zeros((2, N_PIXELS), bool)
+    with pytest.raises(hl.ShapeError, match="goes with pixels, got values of them; give it to"):
+        model(query, points, np.zeros((2, N_PIXELS, 2, 6), "f"), SHAPES, None, mask)
+    with pytest.raises(hl.ShapeError, match="input_flatten must be"):
+        model(query, points, np.zeros((2, N_PIXELS, 3, 4), "f"), SHAPES)
 
 
 def test_initial_values_of_deformable_attention() -> None:
