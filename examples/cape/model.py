@@ -225,12 +225,16 @@ class Cape(nn.Module):
         if self.training and self.noise:  # points that were found are not exact either
             before = before + self.noise * hl.randn(*before.shape)
         before = hl.cat([before, word.unsqueeze(2)], 2)
+        # Plain numbers, divided here: losses that carry denominators of their own have a backward
+        # pass each where the gradients of several batches are summed.
+        weight = np.array([1, 1, 20], np.float32)
+        n_types = hl.where(types == END, 20.0, (types >= 0).float()).sum()
+        n_points = is_point.sum().clamp(min=1)
         of_types = of_points = 0.0
-        n = is_point.sum().clamp(min=1)
         for logits, found in self.decode(before, self.remember(x)):
-            weight = np.array([1, 1, 20], np.float32)
-            of_types += F.cross_entropy(logits.transpose(1, 2), types, weight)
-            of_points += (is_point.unsqueeze(2) * (found - points).abs()).sum() / n
+            off = F.cross_entropy(logits.transpose(1, 2), types, weight, reduction="sum")
+            of_types += off / n_types
+            of_points += (is_point.unsqueeze(2) * (found - points).abs()).sum() / n_points
         return {"types": of_types, "points": 5 * of_points}
 
 
