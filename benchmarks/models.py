@@ -1,9 +1,14 @@
-"""The models of the workloads, made of either side's ``nn``: the definition is the same text."""
+"""The models of the workloads, made of either side's ``nn``: the definition is the same text.
+
+CAPE alone is examples/cape on one side and cape_torch.py on the other, which tests compare.
+"""
 
 from __future__ import annotations
 
 import importlib
 import itertools
+import sys
+from pathlib import Path
 from typing import Any
 
 from benchmarks.workloads import Workload
@@ -33,6 +38,8 @@ def make_model(nn: Any, workload: Workload) -> Any:
         return _make_transformer(nn, workload)
     if name == "convnext_small":
         return _make_convnext(nn, workload)
+    if name == "cape":
+        return _make_cape(nn, workload)
     widths = (workload.features, *workload.hidden, workload.classes)
     layers = []
     for n_in, n_out in itertools.pairwise(widths):
@@ -255,3 +262,27 @@ def _make_convnext(nn: Any, workload: Workload) -> Any:
         nn.Linear(768, workload.classes),
     )
     return nn.Sequential(*layers, *head)
+
+
+def _make_cape(nn: Any, workload: Workload) -> Any:
+    """Its losses, of images and the points of support and queries."""
+    sizes = {"image_size": workload.image, "positions": workload.points + 1}
+    if not nn.__name__.startswith("hotloop"):
+        from benchmarks.cape_torch import Cape as Twin
+
+        class Losses(Twin):
+            def forward(self, x: Any, y: Any) -> Any:
+                return sum(super().forward(x, y[:, :1], y[:, 1:]))
+
+        return Losses(**sizes)
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples" / "cape"))
+    cape = importlib.import_module("model")
+
+    class Episodes(cape.Cape):  # type: ignore[name-defined, misc]
+        """With the points of both in one array."""
+
+        def training_step(self, batch: Any) -> Any:
+            x = {"query": batch["x"], "support_y": batch["y"][:, :1]}
+            return super().training_step({"x": x, "y": batch["y"][:, 1:]})
+
+    return Episodes(**sizes)

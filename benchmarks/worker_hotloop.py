@@ -59,6 +59,7 @@ def make_run(workload: Workload, device: str) -> tuple[Any, Any, hl.TrainingConf
         gradient_clip_val=workload.clip,
         enable_progress_bar=False,
         logger=None,
+        enable_checkpointing=not workload.points,  # a model without a forward of its own
     )
     return make_model(nn, workload), data, config
 

@@ -52,7 +52,7 @@ def make_batches(workload: Workload, mode: str, device: torch.device) -> Iterato
             rows = order[begin : begin + workload.batch]
             if resident:
                 inputs = x.index_select(0, rows)
-                if workload.image:
+                if inputs.dim() == 4:
                     inputs = inputs.contiguous(memory_format=torch.channels_last)
                 yield inputs, y.index_select(0, rows)
             else:
@@ -89,6 +89,8 @@ class Trainer:
 
     def _make_loss(self, x: Any, y: Any) -> Any:
         with self._autocast:
+            if self.workload.points:
+                return self.model(x, y)
             output = self.model(x)
             if self.workload.is_text:
                 output, y = output.flatten(0, 1), y.flatten()

@@ -35,6 +35,9 @@ class Workload:
         Height and width of the inputs, which are images of three channels; 0: they are rows.
     length : int
         Rows of a window, of which each input is one; 0: they are rows.
+    points : int
+        Of a pose: a row is an episode of two images with so many points each, by a support's; 0:
+        they have classes.
     is_text : bool
         Whether a row is a token, one of the classes, and each window's target the next ones.
     dropout : float
@@ -67,6 +70,7 @@ class Workload:
     hidden: tuple[int, ...] = ()
     image: int = 0
     length: int = 0
+    points: int = 0
     is_text: bool = False
     dropout: float = 0.0
     precision: str = "32-true"
@@ -82,6 +86,8 @@ class Workload:
     @property
     def shape(self) -> tuple[int, ...]:
         """Of a sample."""
+        if self.points:
+            return 2, 3, self.image, self.image
         if self.image:
             return 3, self.image, self.image
         if self.is_text:
@@ -192,6 +198,25 @@ IMAGES = [
         aims={"default": 1.0},
     )
     for one in _IMAGES
+    for suffix, words, precision in (("", "", "32-true"), ("-bf16", ", bf16", "bf16-mixed"))
+]
+IMAGES += [
+    Workload(
+        f"cape{suffix}",
+        f"W4 CAPE, 4 of 256 x 256{words}",
+        rows=4,
+        features=0,
+        classes=3,
+        batch=2,
+        image=256,
+        points=199,
+        precision=precision,
+        optimizer="adamw",
+        weight_decay=1e-4,
+        clip=0.1,
+        aims={"default": 1.0},
+        warm_up=2,
+    )
     for suffix, words, precision in (("", "", "32-true"), ("-bf16", ", bf16", "bf16-mixed"))
 ]
 # Windows of a time series.
@@ -311,8 +336,9 @@ FEEDING = Workload(
 
 
 def make_arrays(workload: Workload) -> tuple[Any, Any]:
-    """Inputs (rows, ...) float32 and labels (rows,) int64, or both tokens (rows, length), the same
-    on both sides.
+    """Inputs (rows, ...) float32 and labels (rows,) int64, both tokens (rows, length), or images of
+    episodes and the points (rows, 3, points, 3) of their support and queries; the same on both
+    sides.
 
     Windows are a view of their series, which hotloop gathers from; PyTorch's side copies them.
     """
@@ -329,6 +355,10 @@ def make_arrays(workload: Workload) -> tuple[Any, Any]:
         view = np.lib.stride_tricks.sliding_window_view(series, workload.length, axis=0)
         return np.moveaxis(view, -1, 1), rng.integers(0, workload.classes, workload.rows)
     x = rng.standard_normal((workload.rows, *workload.shape), dtype=np.float32)
+    if workload.points:
+        points = rng.uniform(0, 1, (workload.rows, 3, workload.points, 3)).astype(np.float32)
+        points[:, :, 17:] = 0  # as many as a person has, the rest is padding
+        return x, points
     return x, rng.integers(0, workload.classes, workload.rows)
 
 

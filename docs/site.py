@@ -237,22 +237,35 @@ def reference_pages() -> dict[str, str]:
 
 
 def _examples_page() -> str:
-    lines = ["# Examples", "", "For everyone: whole programs, each of which runs in seconds.", ""]
+    lines = ["# Examples", "", "For everyone: whole programs, most of which run in seconds.", ""]
     for path in sorted((ROOT / "examples").iterdir()):
+        if path.is_dir():
+            lines += _example_folder(path)
+            continue
         text = path.read_text(encoding="utf-8") if path.suffix in (".py", ".ipynb") else ""
         title = path.stem[3:].replace("_", " ").capitalize()
         if text:
             lines += [f"## {title}", "", f"`examples/{path.name}`", ""]
         if path.suffix == ".py":
             lines += ["```python", text.rstrip(), "```", ""]
-        if (page := path / "README.md").is_file():  # a folder of programs
-            lines += [re.sub(r"^#", "##", page.read_text(encoding="utf-8"), flags=re.MULTILINE)]
         for cell in json.loads(text)["cells"] if path.suffix == ".ipynb" else ():
             source = "".join(cell["source"])
             if cell["cell_type"] == "code":
                 source = f"```python\n{source}\n```"
             lines += [re.sub(r"^# .*\n\n", "", source), ""]
     return "\n".join(lines)
+
+
+def _example_folder(folder: Path) -> list[str]:
+    """A folder of programs: its README a level down, without pictures."""
+    page = folder / "README.md"
+    if not page.is_file():
+        return []
+    parts = re.split(r"(^```.*?^```$)", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    for i in range(0, len(parts), 2):  # those that are no code
+        parts[i] = re.sub(r"^#", "##", parts[i], flags=re.M)
+        parts[i] = re.sub(r"^!\[.*\]\(.*\)\n\n", "", parts[i], flags=re.M)
+    return ["".join(parts)]
 
 
 def relink(text: str) -> str:

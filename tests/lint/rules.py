@@ -306,9 +306,10 @@ PYTHON_LAYERS: dict[str, set[str]] = {
     "training.config": {"base"},
     "training.scoring": {*_BELOW_TRAINING, "training.config"},
     "training.plans": {*_BELOW_TRAINING, "training.config", "training.scoring"},
-    "training.inference": _BELOW_RUNS,
-    "training.generation": {*_BELOW_RUNS, "training.inference"},
-    "training.result": {*_BELOW_RUNS, "interop", "training.inference"},
+    "training.predictor": _BELOW_RUNS,
+    "training.inference": {*_BELOW_RUNS, "training.predictor"},
+    "training.generation": {*_BELOW_RUNS, "training.predictor"},
+    "training.result": {*_BELOW_RUNS, "interop", "training.inference", "training.predictor"},
     "training.checkpoints": {*_BELOW_RUNS, "interop", "training.inference", "training.result"},
     "training.loggers": {*_BELOW_RUNS, "training.checkpoints", "training.result"},
     "training.run": {

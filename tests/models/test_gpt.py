@@ -158,13 +158,13 @@ def test_rows_are_written_where_the_cache_lies() -> None:
     model = small(block_size=512)
     hl.generate(model, prompts(1), 4)
     generator = generation._generators[model]
-    text = str(generator._steps[1].plan)
+    text = str(generator.planned[1].plan)
     assert text.count(".index_assign.") == 4  # keys and values of two layers
     assert ".index_copy." not in text
     assert ".assign." not in text
     homes = re.findall(r"float32\(1, 2, 512, 8\)@(\w+)", text)
     assert set(homes) == {"buffer"}
-    assert generator._cache.position.numpy() == 0
+    assert generator.cache.position.numpy() == 0
     assert list(model.state_dict()) == list(small().state_dict())
 
 
@@ -173,7 +173,7 @@ def test_too_long_is_an_error_before_anything_is_written() -> None:
     rule = r"the prompt's 4 tokens and max_new_tokens=10 must fit the cache's 12 positions"
     with pytest.raises(hl.ShapeError, match=rule):
         hl.generate(model, prompts(), 10)
-    assert not generation._generators[model]._steps
+    assert not generation._generators[model].planned
     assert hl.generate(model, prompts(), 9).shape == (3, 13)
     with pytest.raises(hl.ConfigError, match="context must be at most the cache's 12 positions"):
         hl.generate(model, prompts(), 10, context=13)

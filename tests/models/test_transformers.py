@@ -123,3 +123,41 @@ def test_the_frozen_part_of_the_encoder_is_not_trained() -> None:
 def test_what_they_refuse(make: Any, words: str) -> None:
     with pytest.raises((ValueError, IndexError), match=words):
         make()
+
+
+@pytest.mark.parametrize(
+    ("name", "last"), [("resnet18", 512), ("resnet34", 512), ("resnet50", 2048)]
+)
+def test_backbones_of_the_deformable_encoder(name: str, last: int) -> None:
+    """Any ResNet's images, brought to one width; ``sizes`` says theirs for sides of any length."""
+    sizes = {"hidden_dim": 32, "enc_layers": 1, "dim_feedforward": 16}
+    model = models.deformable_encoder(name, **sizes, num_feature_levels=5)
+    assert model.input_proj[2][0].weight.shape == (32, last, 1, 1)
+    assert model.input_proj[3][0].weight.shape == (32, last, 3, 3)
+    own = models.__dict__[name]().state_dict()
+    body = {k: v for k, v in own.items() if not k.startswith("fc.")}
+    model.backbone[0].body.load_state_dict(body)  # the norms' counts of batches are left out
+    shape = model.sizes(70, 33)
+    assert shape == ((9, 5), (5, 3), (3, 2), (2, 1), (1, 1))
+    pixels = model(np.zeros((2, 3, 70, 33), np.float32))
+    assert pixels.shape == (2, sum(height * width for height, width in shape), 32)
+
+
+def test_norms_of_the_deformable_encoder() -> None:
+    """Frozen ones stay; others move with the batches, where the stem and first stage are trained
+    too by ``unfreeze``."""
+    x, y = separable("deformable_encoder", 8)
+    for frozen in (True, False):
+        model = models.deformable_encoder(
+            "resnet18", hidden_dim=32, enc_layers=1, dim_feedforward=16, frozen_norm=frozen
+        )
+        net = hl.nn.Sequential(model, hl.nn.Flatten(), hl.nn.Linear(32 * (16 + 4 + 1 + 1), 2))
+        body = model.backbone[0].body
+        before = {k: v.copy() for k, v in body.state_dict().items()}
+        config = quiet(max_epochs=1, lr=1e-3, unfreeze=None if frozen else "0.backbone.*")
+        hl.train(net, hl.DataModule.from_arrays(x, y, batch_size=4, val=None), config)
+        moved = {k for k, v in body.state_dict().items() if (v != before[k]).any()}
+        assert ("bn1.running_mean" in moved) is not frozen
+        assert ("bn1.weight" in moved) is not frozen
+        assert ("conv1.weight" in moved) is not frozen
+        assert "layer2.0.conv1.weight" in moved

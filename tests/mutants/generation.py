@@ -4,6 +4,8 @@ from mutants.mutant import Mutant, c, python
 
 _GPT = "tests/models/test_gpt.py"
 _POSITIONS = "tests/api/test_positions.py"
+_STEPS = "tests/train/test_steps_beside_a_cache.py::"
+_CACHE = "python/hotloop/nn/cache.py"
 
 MUTANTS = [
     Mutant(
@@ -40,6 +42,41 @@ MUTANTS = [
         "arange(self.max_seq_len) <= reshape(",
         "arange(self.max_seq_len) - 1 <= reshape(",
         python(f"{_GPT}::test_the_cache_changes_nothing"),
+    ),
+    Mutant(
+        "cache-stays-where-it-is",
+        _CACHE,
+        "            self.advance(self._n_written)\n",
+        "            pass\n",
+        python(_STEPS + "test_steps_are_the_whole"),
+    ),
+    Mutant(
+        "cache-moves-on-by-rows-of-the-step-before",
+        _CACHE,
+        '        object.__setattr__(self, "_n_written", 0)\n        yield\n',
+        "        yield\n",
+        python(_STEPS + "test_what_writes_no_row_does_not_move_on"),
+    ),
+    Mutant(
+        "cache-goes-on-with-another-model",
+        "python/hotloop/training/predictor.py",
+        "if steps is None or not steps.is_of(model):",
+        "if steps is None:",
+        python(_STEPS + "test_values_that_were_set_and_other_models_begin_anew"),
+    ),
+    Mutant(
+        "step-takes-what-training-had",
+        "python/hotloop/training/predictor.py",
+        'Inputs("model(...)", args, cache, kwargs)',
+        'Inputs("model(...)", args, model, kwargs)',
+        python(_STEPS + "test_a_trained_model_takes_steps_that_training_knows_nothing_of"),
+    ),
+    Mutant(
+        "values-of-pixels-are-made-twice",
+        "python/hotloop/nn/deformable.py",
+        "        value = self.value_proj(input_flatten)\n        if input_padding",
+        "        value = self.value_proj(self.value_proj(input_flatten))\n        if input_padding",
+        python("tests/parity/test_transformer_models.py::test_deformable_attention_layer"),
     ),
     Mutant(
         "full-cache-goes-on-with-too-few",

@@ -64,7 +64,7 @@ MUTANTS = [
     ),
     Mutant(
         "padding-is-standardised-in-prediction",
-        "python/hotloop/training/inference.py",
+        "python/hotloop/training/predictor.py",
         "tensors[0] = where(inside, tensors[0], fill)",
         "pass",
         python(_TRAINED + "test_standardised_padding_is_what_it_is_said_to_be"),

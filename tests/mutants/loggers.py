@@ -162,4 +162,25 @@ MUTANTS = [
         "self._use_bar = bar and not self._quiet",
         python(_TESTS + "test_lines"),
     ),
+    Mutant(
+        "nothing-logged-can-be-monitored",
+        "python/hotloop/training/run/planner.py",
+        "        known += Events(self.config.callbacks).logged\n",
+        "",
+        python("tests/train/test_callbacks.py::test_training_stops_early_by_what_is_logged"),
+    ),
+    Mutant(
+        "what-was-not-logged-is-no-matter",
+        "python/hotloop/training/run/events.py",
+        "if monitored in self.logged and monitored not in row:",
+        "if False:",
+        python("tests/train/test_callbacks.py::test_what_cannot_be_monitored"),
+    ),
+    Mutant(
+        "backbone-has-norms-of-its-own",
+        "python/hotloop/models/deformable.py",
+        "norm = nn.FrozenBatchNorm2d if frozen_norm else nn.BatchNorm2d",
+        "norm = nn.FrozenBatchNorm2d",
+        python("tests/models/test_transformers.py::test_norms_of_the_deformable_encoder"),
+    ),
 ]

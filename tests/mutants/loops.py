@@ -55,7 +55,7 @@ MUTANTS = [
     ),
     Mutant(
         "constants-are-no-part-of-the-key",
-        _TRAINING + "inference.py",
+        _TRAINING + "predictor.py",
         "key = (shapes, repr(spec), path, numbers)",
         "key = (shapes, path, numbers)",
         python(_ARGUMENTS + "test_constants_that_are_equal_and_no_others_share_a_plan"),

@@ -42,7 +42,7 @@ _LOSS = [
     ),
     Mutant(
         "predictions-stay-scaled",
-        _INFERENCE,
+        "python/hotloop/training/predictor.py",
         "result = scale_of(known).undo(result)",
         "pass",
         python(_SCALED + "test_predictions_and_metrics_are_in_the_targets_units"),
@@ -622,14 +622,14 @@ _STATE = [
     ),
     Mutant(
         "prediction-standardises-by-the-mean-alone",
-        _INFERENCE,
+        "python/hotloop/training/predictor.py",
         "tensor = (tensor - trace.const(mean)) / trace.const(std)",
         "tensor = tensor - trace.const(mean)",
         python(_USING + "test_training_sees_standardized_inputs"),
     ),
     Mutant(
         "plan-used-last-is-dropped",
-        _INFERENCE,
+        "python/hotloop/training/predictor.py",
         "self._plans.popitem(last=False)",
         "self._plans.popitem(last=True)",
         python(_USING + "test_predict_keeps_the_plans_used_last"),
@@ -737,7 +737,7 @@ _RECORDED = [
     ),
     Mutant(
         "plans-outlive-a-changed-model",
-        _INFERENCE,
+        "python/hotloop/training/predictor.py",
         "return _version_of(model) != self._version",
         "return False",
         python("tests/api/test_model_changes.py::test_a_head_is_replaced_for_another_task"),

@@ -17,6 +17,8 @@ from parity import sequence_zoo as twins  # noqa: E402
 from parity import zoo  # noqa: E402
 from parity.twins import check_twins, copy_weights, shake  # noqa: E402
 
+from benchmarks import cape_torch  # noqa: E402
+
 
 def load(model: nn.Module, twin: Any) -> None:
     """The same values into both, by the same names in the same order."""
@@ -105,7 +107,7 @@ def test_bert_of_a_file(tmp_path: Path) -> None:
 
 
 def test_deformable_encoder(tmp_path: Path) -> None:
-    model, twin = models.deformable_encoder(), twins.DeformableEncoder().eval()
+    model, twin = models.deformable_encoder(), cape_torch.DeformableEncoder().eval()
     load(model, twin)
     x = np.random.default_rng(1).standard_normal((2, 3, 64, 96)).astype("float32")
     with torch.no_grad():
@@ -148,7 +150,7 @@ def test_a_step_of_the_deformable_encoder() -> None:
     model = models.deformable_encoder(
         hidden_dim=64, enc_layers=2, dim_feedforward=96, dropout=0.0, train_backbone=False
     )
-    twin = twins.DeformableEncoder(64, 96, 2)
+    twin = cape_torch.DeformableEncoder(64, 96, 2)
     load(model, twin)
     x = np.random.default_rng(1).standard_normal((1, 3, 32, 48))
     check_twins(model, model, twin, twin, [x], training=True, rtol=1e-5)
@@ -168,7 +170,7 @@ def test_deformable_attention_is_its_composition() -> None:
     at, weights = places(2, 9, 3, 3, 4, 2), rng.standard_normal((2, 9, 3, 3, 4))
     check_twins(
         lambda v, p, w: F.multi_scale_deformable_attention(v, SHAPES, p, w), None,
-        lambda v, p, w: twins.deformable_core(v, SHAPES, p, w), None,
+        lambda v, p, w: cape_torch.deformable_core(v, SHAPES, p, w), None,
         [value, at, weights],
     )  # fmt: skip
 
@@ -190,11 +192,13 @@ def test_deformable_attention_is_that_of_grid_sample() -> None:
     np.testing.assert_allclose(got, np.reshape(total, (2, 9, 18)), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("is_made_before", [False, True])
 @pytest.mark.parametrize("has_sizes", [False, True])
 @pytest.mark.parametrize("has_mask", [False, True])
-def test_deformable_attention_layer(has_sizes: bool, has_mask: bool) -> None:
+def test_deformable_attention_layer(has_sizes: bool, has_mask: bool, is_made_before: bool) -> None:
+    """Of pixels, or of the values that were made of them before."""
     model = nn.MultiScaleDeformableAttention(12, 3, 2, 4)
-    twin = twins.DeformableAttention(12, 3, 2, 4)
+    twin = cape_torch.DeformableAttention(12, 3, 2, 4)
     assert list(model.state_dict()) == list(twin.state_dict())
     shake(model, np.random.default_rng(0))
     copy_weights(model, twin)
@@ -203,11 +207,29 @@ def test_deformable_attention_layer(has_sizes: bool, has_mask: bool) -> None:
     mask = [rng.random((2, N_PIXELS)) < 0.3] if has_mask else []
     query, pixels = rng.standard_normal((2, 9, 12)), rng.standard_normal((2, N_PIXELS, 12))
     inputs = [query, points, pixels, *mask]
+
+    def call(q: Any, p: Any, x: Any, *m: Any) -> Any:
+        return (
+            model(q, p, model.values(x, *m), SHAPES)
+            if is_made_before
+            else model(q, p, x, SHAPES, None, *m)
+        )
+
     check_twins(
-        lambda q, p, x, *m: model(q, p, x, SHAPES, None, *m), model,
+        call, model,
         lambda q, p, x, *m: twin(q, p, x, SHAPES, *m), twin,
         inputs,
     )  # fmt: skip
+
+
+def test_values_of_deformable_attention_have_no_mask() -> None:
+    model = nn.MultiScaleDeformableAttention(12, 3, 2, 4)
+    query, points = np.zeros((2, 9, 12), "f"), np.zeros((2, 9, 3, 2), "f")
+    mask = np.zeros((2, N_PIXELS), bool)
+    with pytest.raises(hl.ShapeError, match="goes with pixels, got values of them; give it to"):
+        model(query, points, np.zeros((2, N_PIXELS, 2, 6), "f"), SHAPES, None, mask)
+    with pytest.raises(hl.ShapeError, match="input_flatten must be"):
+        model(query, points, np.zeros((2, N_PIXELS, 3, 4), "f"), SHAPES)
 
 
 def test_initial_values_of_deformable_attention() -> None:

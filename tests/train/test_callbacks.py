@@ -131,3 +131,79 @@ def test_in_another_thread_the_model_is_the_one_of_before() -> None:
     before = model.state_dict()
     hl.train(model, (X, Y), quiet(max_epochs=1), callbacks=(Reads(elsewhere),))
     assert all(same_bits(values, before) for values in seen)
+
+
+# ---- what a callback logs as the monitored value
+
+
+class Logs:
+    """Logs given values, one after each validation."""
+
+    log_names = ("val_luck",)
+
+    def __init__(self, *values: float) -> None:
+        self.values = list(values)
+
+    def on_validation_end(self, run: Any) -> None:
+        if self.values:
+            run.log("val_luck", self.values.pop(0))
+
+
+LUCK = {"monitor": "val_luck", "mode": "max"}
+
+
+def test_the_best_weights_are_those_of_what_is_logged() -> None:
+    reads = Reads()
+    config = quiet(max_epochs=4, restore_best=True, **LUCK)
+    result = hl.train(mlp(), (X, Y), config, callbacks=(Logs(0.1, 0.7, 0.3, 0.2), reads))
+    assert (result.best_epoch, result.best_score) == (2, 0.7)
+    assert same_bits(result.model.state_dict(), reads.seen[1])
+    assert result.history["val_luck"] == [0.1, 0.7, 0.3, 0.2]
+
+
+def test_training_stops_early_by_what_is_logged() -> None:
+    config = quiet(max_epochs=9, early_stopping=2, **LUCK)
+    result = hl.train(mlp(), (X, Y), config, callbacks=(Logs(0.1, 0.7, *7 * [0.3]),))
+    assert (result.stop_reason, result.epochs) == ("early_stopping", 4)
+
+
+def test_the_plateau_heeds_what_is_logged() -> None:
+    plateau = hl.SchedulerConfig("plateau", factor=0.5, patience=0)
+    config = quiet(max_epochs=3, scheduler=plateau, **LUCK)
+    result = hl.train(mlp(), (X, Y), config, callbacks=(Logs(0.3, 0.2, 0.1),))
+    assert result.history["lr"] == pytest.approx([1e-3, 1e-3, 5e-4])
+
+
+def test_a_run_that_goes_on_remembers_what_was_best(tmp_path: pathlib.Path) -> None:
+    config = quiet(max_epochs=2, output_dir=tmp_path, enable_checkpointing=True, **LUCK)
+    first = hl.train(mlp(), (X, Y), config, callbacks=(Logs(0.8, 0.2),))
+    config = config.replace(max_epochs=4)
+    result = hl.train(mlp(), (X, Y), config, callbacks=(Logs(0.3, 0.5),), resume=True)
+    assert (first.best_epoch, result.best_epoch, result.best_score) == (1, 1, 0.8)
+
+
+@pytest.mark.parametrize(
+    ("callback", "fields", "words"),
+    [
+        (Logs(), LUCK, "'val_luck' is in log_names of a callback, which must log it in each"),
+        (Logs(0.5), {"monitor": "val_lucky", "mode": "max"}, "did you mean 'val_luck'"),
+        (Logs(0.5), {"monitor": "val_luck"}, "mode"),
+        (
+            hl.LambdaCallback(on_epoch_end=print, log_names="val_luck"), {},
+            "LambdaCallback.log_names: must be a list or tuple of names, got 'val_luck'",
+        ),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_monitored(callback: Any, fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(hl.ConfigError, match=words):
+        hl.train(mlp(), (X, Y), quiet(max_epochs=2, **fields), callbacks=(callback,))
+
+
+def test_frozen_parameters_are_counted_as_they_train(capsys: pytest.CaptureFixture[str]) -> None:
+    """By the configuration, not by requires_grad alone."""
+    model, shown = mlp(), {"enable_progress_bar": True, "enable_model_summary": True}
+    hl.train(model, (X, Y), quiet(max_epochs=1, freeze="0", **shown))
+    assert "163 parameters, 112 of them frozen" in capsys.readouterr().err
+    model[0].requires_grad_(False)
+    hl.train(model, (X, Y), quiet(max_epochs=1, unfreeze="0", **shown))
+    assert "163 parameters, 652 bytes" in capsys.readouterr().err

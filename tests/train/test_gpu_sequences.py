@@ -38,7 +38,7 @@ def test_going_on_from_a_prompt():
         np.testing.assert_array_equal(
             hl.generate(model, prompt, 20, temperature=0, context=6), want
         )
-    text = str(generation._generators[model]._steps[1].plan)
+    text = str(generation._generators[model].planned[1].plan)
     assert text.count("cuda.index_assign") == 4
     assert "cuda.assign" not in text
 

@@ -11,7 +11,7 @@ import numpy as np
 from hotloop import nn
 from hotloop.errors import ConfigError
 from hotloop.graph.build import cat
-from hotloop.models.resnet import Bottleneck, ResNet
+from hotloop.models.resnet import BasicBlock, Bottleneck, ResNet
 from hotloop.models.weights import load_weights
 from hotloop.nn import functional as F
 from hotloop.nn.functional.arguments import Count, Probability, Size
@@ -19,7 +19,12 @@ from hotloop.nn.module import Module
 
 __all__ = ["deformable_encoder"]
 
-_LAYERS = {"resnet50": (3, 4, 6, 3), "resnet101": (3, 4, 23, 3)}
+_BLOCKS: dict[str, tuple[type[BasicBlock] | type[Bottleneck], tuple[int, ...]]] = {
+    "resnet18": (BasicBlock, (2, 2, 2, 2)),
+    "resnet34": (BasicBlock, (3, 4, 6, 3)),
+    "resnet50": (Bottleneck, (3, 4, 6, 3)),
+    "resnet101": (Bottleneck, (3, 4, 23, 3)),
+}
 # What a file of the whole detector has besides.
 _OTHERS = ("transformer.decoder.", "transformer.reference_points.", "query_embed.", "class_embed.",
            "bbox_embed.")  # fmt: skip
@@ -28,8 +33,8 @@ _OTHERS = ("transformer.decoder.", "transformer.reference_points.", "query_embed
 class Body(ResNet):
     """A ResNet's outputs at strides 8, 16 and 32."""
 
-    def __init__(self, layers: tuple[int, ...], in_channels: Count) -> None:
-        super().__init__(Bottleneck, layers, 1, in_channels, nn.FrozenBatchNorm2d)
+    def __init__(self, name: str, in_channels: Count, norm: Any) -> None:
+        super().__init__(*_BLOCKS[name], 1, in_channels, norm)
         del self.avgpool, self.fc
 
     def forward(self, x: Any) -> Any:
@@ -42,9 +47,10 @@ class Body(ResNet):
 class Backbone(Module):
     """The body, under the name that the detector has for it."""
 
-    def __init__(self, layers: tuple[int, ...], in_channels: Count, trains: bool) -> None:
+    def __init__(self, name: str, in_channels: Count, trains: bool, norm: Any) -> None:
         super().__init__()
-        self.body = Body(layers, in_channels)
+        self.channels = [_BLOCKS[name][0].expansion * planes for planes in (128, 256, 512)]
+        self.body = Body(name, in_channels, norm)
         for name, parameter in self.body.named_parameters():
             if not trains or not name.startswith(("layer2", "layer3", "layer4")):
                 parameter.requires_grad_(False)
@@ -126,10 +132,11 @@ class DeformableEncoder(Module):
         )
         projections = [
             nn.Sequential(nn.Conv2d(channels, d_model, 1), nn.GroupNorm(32, d_model))
-            for channels in (512, 1024, 2048)[:n_levels]
+            for channels in backbone.channels
         ]
         for i in range(3, n_levels):
-            conv = nn.Conv2d(2048 if i == 3 else d_model, d_model, 3, 2, padding=1)
+            channels = backbone.channels[-1] if i == 3 else d_model
+            conv = nn.Conv2d(channels, d_model, 3, 2, padding=1)
             projections.append(nn.Sequential(conv, nn.GroupNorm(32, d_model)))
         self.input_proj = nn.ModuleList(projections)
         for projection in projections:
@@ -161,6 +168,18 @@ class DeformableEncoder(Module):
             tokens = layer(tokens, places, at, sizes)
         return tokens
 
+    def sizes(self, height: int, width: int) -> tuple[tuple[int, int], ...]:
+        """Heights and widths of the images that forward gives the pixels of, for a decoder's
+        :class:`hotloop.nn.MultiScaleDeformableAttention`.
+
+        Parameters
+        ----------
+        height, width : int
+            Of the images that go in.
+        """
+        strides = [8 << i for i in range(len(self.input_proj))]
+        return tuple((-(-height // stride), -(-width // stride)) for stride in strides)
+
     def before_load(self, state: dict[str, Any], prefix: str) -> None:
         """Takes files of the whole detector, of which the decoder and heads are left out.
 
@@ -185,6 +204,7 @@ def deformable_encoder(
     num_feature_levels: Count = 4,
     enc_n_points: Count = 4,
     train_backbone: bool = True,
+    frozen_norm: bool = True,
     weights: str | os.PathLike[str] | None = None,
     strip_prefix: str = "",
 ) -> Module:
@@ -192,9 +212,8 @@ def deformable_encoder(
 
     Parameters
     ----------
-    backbone : {"resnet50", "resnet101"}
-        What makes images of strides 8, 16 and 32; its batch norms are frozen, and so are its stem
-        and first stage.
+    backbone : {"resnet50", "resnet101", "resnet18", "resnet34"}
+        What makes images of strides 8, 16 and 32; its stem and first stage are frozen.
     in_channels : int
         Channels of the images.
     hidden_dim : int
@@ -214,6 +233,9 @@ def deformable_encoder(
         Places that a head looks at in each image.
     train_backbone : bool
         Whether the backbone's last three stages are trained.
+    frozen_norm : bool
+        Whether the backbone's batch norms are frozen, as is usual beside weights from a file.
+        False: they learn, for a backbone that begins with drawn weights.
     weights : path-like, optional
         A local file of the authors' weights, safetensors or of torch.save, of which the decoder and
         heads are left out; else they are drawn.
@@ -239,8 +261,8 @@ def deformable_encoder(
     Structure and names are those of the authors' ``DeformableDETR``. All images of a batch are
     whole: there is no mask of padding.
     """
-    if backbone not in _LAYERS:
-        names = ", ".join(_LAYERS)
+    if backbone not in _BLOCKS:
+        names = ", ".join(_BLOCKS)
         raise ConfigError(f"deformable_encoder: backbone must be one of {names}, got {backbone!r}")
     if hidden_dim % 32:
         raise ConfigError(
@@ -250,7 +272,8 @@ def deformable_encoder(
         raise ConfigError(
             f"deformable_encoder: num_feature_levels must lie in 3 ... 8, got {num_feature_levels}"
         )
-    body = Backbone(_LAYERS[backbone], in_channels, train_backbone)
+    norm = nn.FrozenBatchNorm2d if frozen_norm else nn.BatchNorm2d
+    body = Backbone(backbone, in_channels, train_backbone, norm)
     attention = (num_feature_levels, nheads, enc_n_points)
     model = DeformableEncoder(body, hidden_dim, dim_feedforward, enc_layers, dropout, attention)
     return load_weights(model, weights, "", False, strip_prefix, "Deformable DETR")

@@ -10,6 +10,8 @@ Rejected: a cache that grows by a row each step, as each length would be a plan 
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -30,7 +32,9 @@ __all__ = ["KVCache"]
 class KVCache(Module):
     """Keys and values of attention for step-by-step prediction.
 
-    A model that takes one predicts row by row with :func:`hotloop.generate`.
+    A model that takes one predicts row by row, with :func:`hotloop.generate` or step by step in a
+    loop of your own: where ``model(x, cache)`` is called on arrays, the cache keeps its state from
+    call to call, and moves on by the rows that were written.
 
     Parameters
     ----------
@@ -57,10 +61,25 @@ class KVCache(Module):
 
     Notes
     -----
-    Its state moves in :func:`hotloop.generate` alone; elsewhere ``forward`` sees an empty cache.
+    The state lies on the model's device, beside a copy of its weights, and not in the buffers'
+    values; ``reset()`` begins anew, and so does a call after values of the model were set, or of
+    another model. A cache that is a part of a model is empty in each prediction. A subclass with
+    buffers of its own, to which ``forward`` assigns, keeps those from call to call too: what is
+    made once and read in each step.
+
+    Examples
+    --------
+    >>> class Sum(nn.Module):
+    ...     def forward(self, x, cache):  # (N, 1, T, 1) and of all rows so far the sum
+    ...         seen = cache.mask(x.shape[2])[:, None].float()
+    ...         return seen @ cache.update(x, x, 0)[0]
+    >>> model, cache = Sum(), nn.KVCache(1, 1, 1, max_seq_len=8, head_dim=1)
+    >>> [float(model(np.full((1, 1, 1, 1), x, "float32"), cache)[0, 0, 0, 0]) for x in (1, 2, 3)]
+    [1.0, 3.0, 6.0]
     """
 
     position: Buffer
+    _n_written: int
 
     def __init__(
         self,
@@ -83,6 +102,7 @@ class KVCache(Module):
                 one.persistent = False
                 self.register_buffer(f"{name}{i}", one, persistent=False)
         self.register_buffer("position", np.zeros((), np.int64), persistent=False)
+        object.__setattr__(self, "_n_written", 0)
 
     def update(self, key: Any, value: Any, layer: int) -> tuple[Any, Any]:
         """In ``forward``: writes a layer's keys and values of new rows behind those before.
@@ -117,6 +137,7 @@ class KVCache(Module):
             written = index_copy(buffer, 2, self._places(rows.shape[2]), rows)
             buffer.assign(written)
             both.append(written)
+            object.__setattr__(self, "_n_written", rows.shape[2])  # no edit of the module
         return both[0], both[1]
 
     def _check(self, rows: Any) -> None:
@@ -165,8 +186,22 @@ class KVCache(Module):
         """
         return arange(self.max_seq_len) <= reshape(self._places(n), (n, 1))
 
+    @contextlib.contextmanager
+    def step(self) -> Iterator[None]:
+        """In ``forward``: at the block's end the position moves on by the rows that were written
+        in it; :func:`hotloop.generate` and calls on arrays do it.
+
+        Returns
+        -------
+        context manager
+        """
+        object.__setattr__(self, "_n_written", 0)
+        yield
+        if self._n_written:
+            self.advance(self._n_written)
+
     def advance(self, n: int) -> None:
-        """In ``forward``: n rows were written by all layers; :func:`hotloop.generate` does it.
+        """In ``forward``: n rows were written by all layers; :meth:`step` does it.
 
         Parameters
         ----------

@@ -61,7 +61,8 @@ class MultiScaleDeformableAttention(Module):
 
     ``input_level_start_index`` ``(L,)``, where each image begins, follows from the sizes; it is
     taken for the original's sake, and checked. ``input_padding_mask`` ``(N, S)``: True where a
-    pixel is padding, whose value is 0.
+    pixel is padding, whose value is 0. A decoder that runs step by step gives :meth:`values` of the
+    pixels, which it keeps, in their place.
 
     Names and initial values are those of ``MSDeformAttn`` in the repository of Deformable DETR.
 
@@ -118,10 +119,13 @@ class MultiScaleDeformableAttention(Module):
         self._check_begins(sizes, input_level_start_index)
         n, rows, _ = query.shape
         heads, levels, points = self.n_heads, self.n_levels, self.n_points
-        value = self.value_proj(input_flatten)
-        if input_padding_mask is not None:
-            value = value.masked_fill(input_padding_mask.unsqueeze(-1), 0.0)
-        value = value.reshape(n, -1, heads, self.d_model // heads)
+        value = input_flatten
+        if value.ndim == 3:
+            value = self.values(input_flatten, input_padding_mask)
+        elif input_padding_mask is not None:
+            raise ShapeError(
+                "input_padding_mask goes with pixels, got values of them; give it to values()"
+            )
         offsets = self.sampling_offsets(query).reshape(n, rows, heads, levels, points, 2)
         weights = self.attention_weights(query).reshape(n, rows, heads, levels * points)
         weights = F.softmax(weights, -1).reshape(n, rows, heads, levels, points)
@@ -134,14 +138,34 @@ class MultiScaleDeformableAttention(Module):
         out = F.multi_scale_deformable_attention(value, sizes, at, weights)
         return self.output_proj(out)
 
+    def values(self, input_flatten: Any, input_padding_mask: Any = None) -> Any:
+        """In ``forward``: of the pixels, what each head sums up, made once for several calls.
+
+        Parameters
+        ----------
+        input_flatten, input_padding_mask : Tensor
+            As of ``forward``.
+
+        Returns
+        -------
+        Tensor
+            ``(N, S, M, E / M)``, for ``input_flatten`` of ``forward``.
+        """
+        value = self.value_proj(input_flatten)
+        if input_padding_mask is not None:
+            value = value.masked_fill(input_padding_mask.unsqueeze(-1), 0.0)
+        return value.reshape(*value.shape[:2], self.n_heads, -1)
+
     def _check(
         self, query: Any, reference_points: Any, input_flatten: Any, shapes: Any
     ) -> tuple[tuple[int, int], ...]:
         sizes = image_sizes("input_spatial_shapes", shapes)
         if len(sizes) != self.n_levels:
             raise ShapeError(f"there must be n_levels={self.n_levels} images, got {sizes}")
+        heads = (self.n_heads, self.d_model // self.n_heads)
         for name, x in (("query", query), ("input_flatten", input_flatten)):
-            if x.ndim != 3 or x.shape[-1] != self.d_model:
+            is_projected = x is input_flatten and x.ndim == 4 and x.shape[2:] == heads
+            if not is_projected and (x.ndim != 3 or x.shape[-1] != self.d_model):
                 raise ShapeError(f"{name} must be (N, rows, d_model={self.d_model}), got {x.shape}")
         want = (*query.shape[:2], self.n_levels)
         if reference_points.shape not in ((*want, 2), (*want, 4)):

@@ -3,7 +3,8 @@
 A step is a plan of its own whose state is the model's cache: it takes the new tokens, reads what
 the cache has of those before, and leaves the cache a token longer. The prompt is one step of all
 its tokens, so that there are two plans: of the prompt's length and of one token. The next token is
-chosen here from the step's logits.
+chosen here from the step's logits. ``model(x, cache)`` is such a step by itself, for models whose
+steps are no tokens.
 
 Rejected: choosing inside the plan. It would save a copy of the logits, and every way of choosing
 would be traced anew.
@@ -19,87 +20,54 @@ import numpy.typing as npt
 
 from hotloop import _core
 from hotloop.base.rules import number, whole
-from hotloop.base.structure import flatten
+from hotloop.base.structure import Constant, flatten
 from hotloop.base.watching import pause
 from hotloop.errors import ConfigError, DataError, NotFiniteError, ShapeError, TraceError
 from hotloop.graph.seeds import seed_or
-from hotloop.graph.trace import Trace
-from hotloop.graph.value import Tensor
 from hotloop.nn.cache import KVCache
 from hotloop.nn.module import Module
-from hotloop.training.inference import Planned, Predictor
 from hotloop.training.plans.accelerator import losing_device
 from hotloop.training.plans.fitted import PredictOnly, check_model, exclusive
-from hotloop.training.plans.runtime import Runtime
+from hotloop.training.predictor import CachedSteps, Planned
 
 __all__ = ["choose", "generate"]
 
 Array: TypeAlias = npt.NDArray[Any]
 
 
-class _Generator(Predictor):
-    """Steps of a model with a cache beside it."""
+class _Generator:
+    """The steps of a model that goes on from prompts, and its cache."""
 
     def __init__(self, model: Module, batch_size: int) -> None:
-        super().__init__(model)
-        self.batch_size = batch_size
-        self._cache: KVCache | None = None
-        self._steps: dict[int, Planned] = {}  # of this call, by their rows
-
-    def _open(self, model: Module, device: _core.Device) -> Runtime:
-        cache: Any = model.make_cache(self.batch_size)
+        cache: Any = model.make_cache(batch_size)
         if not isinstance(cache, KVCache):
             raise ConfigError(
                 f"generate: make_cache must return an nn.KVCache, got {type(cache).__name__}"
             )
-        self._cache = cache
-        return Runtime(model, device, state=cache)
+        self.cache = cache
+        self.steps = CachedSteps(model, cache)
+        self.planned: dict[int, Planned] = {}  # of this call, by their rows
 
-    def _record(
-        self,
-        trace: Trace,
-        model: Module,
-        inputs: list[tuple[str, tuple[int, ...]]],
-        spec: Any,
-        path: str | None,
-    ) -> Any:
-        assert self._cache is not None  # _open came before
-        ((dtype, shape),) = inputs
-        ids = trace.input("idx", dtype, shape)
-        trace.note_batch([ids])
-        logits = model(ids, self._cache)
-        if not isinstance(logits, Tensor) or logits.ndim != 3 or logits.shape[0] != shape[0]:
-            got = f"shape {logits.shape}" if isinstance(logits, Tensor) else type(logits).__name__
-            raise TraceError(
-                f"generate: forward(idx, cache) must return logits ({shape[0]}, T, tokens), got "
-                f"{got}"
-            )
-        self._cache.advance(shape[1])
-        trace.graph.output(logits[:, -1].float().id_in(trace))
-        return flatten(logits)[1]
-
-    def begin(self, model: Module, example: Array) -> KVCache:
-        """The cache, empty; steps are of the model's values of now."""
-        self._steps.clear()
-        self._ready(model, [example], None).upload()
-        assert self._cache is not None  # _ready has opened it
-        self.empty()
-        return self._cache
-
-    def empty(self) -> None:
-        """Empties the cache on the device."""
-        assert self._runtime is not None
-        assert self._cache is not None
-        place = self._runtime.layout.slot_of(self._cache.position)
-        self._runtime.session.write(place.store, np.zeros(1, np.int64), place.offset)
+    def begin(self) -> None:
+        """The cache is empty; steps are of the model's values of now."""
+        self.planned.clear()
+        self.steps.empty()
 
     def step(self, ids: Array) -> Array:
         """Logits behind the last of these tokens."""
-        planned = self._steps.get(ids.shape[1])
+        planned = self.planned.get(ids.shape[1])
         if planned is None:
-            planned = self._steps[ids.shape[1]] = self.find([ids], None, None)
-        logits: Array = self.run_planned(planned, [ids])
-        return logits
+            spec = flatten((ids, Constant(self.cache)))[1]
+            planned = self.planned[ids.shape[1]] = self.steps.find([ids], spec, None)
+        logits: Any = self.steps.run_planned(planned, [ids])
+        if not isinstance(logits, np.ndarray) or logits.ndim != 3 or len(logits) != len(ids):
+            is_array = isinstance(logits, np.ndarray)
+            got = f"shape {logits.shape}" if is_array else type(logits).__name__
+            raise TraceError(
+                f"generate: forward(idx, cache) must return logits ({len(ids)}, T, tokens), got "
+                f"{got}"
+            )
+        return logits[:, -1].astype(np.float32)
 
 
 _generators: weakref.WeakKeyDictionary[Module, _Generator] = weakref.WeakKeyDictionary()
@@ -271,9 +239,10 @@ def _generate(
 ) -> Array:
     n, length = prompt.shape
     generator = _generators.get(model)
-    if generator is None or generator.batch_size != n:
+    if generator is None or generator.cache.batch_size != n:
         generator = _generators[model] = _Generator(model, n)
-    cache = generator.begin(model, prompt)
+    generator.begin()
+    cache = generator.cache
     most = cache.max_seq_len
     if context is None and length + n_new - 1 > most:
         raise ShapeError(
@@ -290,7 +259,7 @@ def _generate(
     for i in range(n_new):
         end = length + i
         if filled + end - first > most:
-            generator.empty()
+            generator.steps.empty()
             filled, first = 0, end - (context or most)
         logits = generator.step(np.ascontiguousarray(made[:, first:end]))
         filled, first = filled + end - first, end

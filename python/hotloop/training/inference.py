@@ -8,10 +8,8 @@ the runtime is made anew.
 from __future__ import annotations
 
 import functools
-import os
 import weakref
-from collections import OrderedDict
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -27,10 +25,7 @@ from hotloop.data.split import Split, padding_of
 from hotloop.data.targets import Targets, check_no_names, name_of_target
 from hotloop.errors import ConfigError, DataError, ModelWarning, ShapeError, TraceError
 from hotloop.graph.outputs import as_outputs
-from hotloop.graph.pointwise import where
-from hotloop.graph.trace import Trace
-from hotloop.nn.edits import attribute_version, latest_edit, structure_version
-from hotloop.nn.layout import resolve_lazy, trace_aside
+from hotloop.nn.layout import trace_aside
 from hotloop.nn.module import Module
 from hotloop.training.config import TrainingConfig
 from hotloop.training.plans.accelerator import (
@@ -51,9 +46,10 @@ from hotloop.training.plans.fitted import (
 from hotloop.training.plans.inputs import Inputs
 from hotloop.training.plans.lookups import check_lookups
 from hotloop.training.plans.precision import compute_dtype_of
-from hotloop.training.plans.runtime import Runtime, Sums, call_model, check_output, run_whole
+from hotloop.training.plans.runtime import Runtime, Sums, call_model
 from hotloop.training.plans.steps import Steps, graphs_of_parts, run_plans
 from hotloop.training.plans.target_scale import scale_of
+from hotloop.training.predictor import Predictor, run_step
 from hotloop.training.scoring.losses import LOSSES, link_of
 from hotloop.training.scoring.matching import pick_output, put_output
 from hotloop.training.scoring.saved import config_of_scoring
@@ -61,7 +57,6 @@ from hotloop.training.scoring.saved import config_of_scoring
 Array: TypeAlias = npt.NDArray[Any]
 
 __all__ = [
-    "Predictor",
     "check_placement",
     "drop_plans",
     "empty_cache",
@@ -71,197 +66,6 @@ __all__ = [
 ]
 
 _DEFAULT_BATCH = 1024
-_MAX_PLANS = 8
-
-
-class Planned(NamedTuple):
-    """The plan of a batch's shapes, and what it gives: a structure of so many arrays.
-
-    ``reads_mode``: whether forward does something else in training.
-    """
-
-    plan: _core.Plan
-    spec: Any
-    n_outputs: int
-    reads_mode: bool
-
-
-class Predictor:
-    """Runs a model's forward pass on batches of arrays.
-
-    It does not keep the model alive, so that it ends with the model whose it is.
-    """
-
-    def __init__(self, model: Module) -> None:
-        self._model = weakref.ref(model)
-        self._runtime: Runtime | None = None
-        self._placement = ""
-        self._edit = -1
-        self._version: tuple[tuple[int, ...], tuple[int, ...]] | None = None
-        self._fitted: Any = None
-        self._pid = 0
-        self._plans: OrderedDict[Any, Planned] = OrderedDict()
-
-    @property
-    def reads_mode(self) -> bool:
-        """Whether the forward pass that ran last does something else in training."""
-        return bool(self._plans) and next(reversed(self._plans.values())).reads_mode
-
-    def _ready(self, model: Module, inputs: list[Array], spec: Any) -> Runtime:
-        if self._pid != os.getpid():
-            # In a forked child: a thread of the parent may have been running these plans.
-            self._pid, self._runtime = os.getpid(), None
-            self._plans.clear()
-        wanted = model.__dict__.get("_placement") or "cpu"
-        if self._runtime is None or wanted != self._placement or self._is_stale(model):
-            self.close()
-            shapes = [(str(a.dtype), a.shape) for a in inputs]
-            resolve_lazy(model, shapes, lambda *given: call_model(model, unflatten(given, spec)))
-            self._edit, self._version = latest_edit(), _version_of(model)
-            self._fitted = fitted_of(model)
-            self._runtime = self._open(model, open_placement(wanted))
-            self._placement = wanted
-        return self._runtime
-
-    def _open(self, model: Module, device: _core.Device) -> Runtime:
-        return Runtime(model, device)
-
-    def _record(
-        self,
-        trace: Trace,
-        model: Module,
-        inputs: list[tuple[str, tuple[int, ...]]],
-        spec: Any,
-        path: str | None,
-    ) -> Any:
-        return trace_forward(trace, model, inputs, spec, path)
-
-    def _is_stale(self, model: Module) -> bool:
-        """Whether the model is another than the plans are of."""
-        if fitted_of(model) is not self._fitted:  # plans hold its transforms
-            return True
-        edit = latest_edit()
-        if edit == self._edit:
-            return False
-        self._edit = edit
-        return _version_of(model) != self._version
-
-    def close(self) -> None:
-        """Gives the plans' memory back."""
-        self._plans.clear()
-        if self._runtime is not None:
-            self._runtime.close()
-            self._runtime = None
-
-    def run(self, inputs: list[Array], spec: Any, path: str | None) -> Any:
-        """forward on one batch; the output's structure as arrays."""
-        return self.run_planned(self.find(inputs, spec, path), inputs)
-
-    def run_planned(self, planned: Planned, inputs: list[Array]) -> Any:
-        """forward on a batch of the shapes that are planned, of the model as it was then."""
-        for i, array in enumerate(inputs):
-            planned.plan.input(i, array)
-        run_whole(planned.plan)
-        return unflatten([planned.plan.output(i) for i in range(planned.n_outputs)], planned.spec)
-
-    def find(self, inputs: list[Array], spec: Any, path: str | None) -> Planned:
-        """The plan of a batch's shapes, with the model's values of now."""
-        model = self._model()
-        assert model is not None  # the caller has it
-        runtime = self._ready(model, inputs, spec)
-        shapes = tuple((a.shape, a.dtype) for a in inputs)
-        numbers = tuple(runtime.last_numbers().items())  # constants of the plan
-        key = (shapes, repr(spec), path, numbers)
-        planned = self._plans.get(key)
-        if planned is not None:
-            runtime.upload()
-        else:
-            planned = self._plan(runtime, inputs, spec, path)
-            self._plans[key] = planned
-            while len(self._plans) > _MAX_PLANS:
-                runtime.drop(self._plans.popitem(last=False)[1].plan)
-        self._plans.move_to_end(key)
-        return planned
-
-    def _plan(self, runtime: Runtime, inputs: list[Array], spec: Any, path: str | None) -> Planned:
-        """Shapes are checked by the trace, before the model's values are drawn and copied."""
-        described = [(str(a.dtype), a.shape) for a in inputs]
-
-        def build(trace: Trace) -> tuple[Any, bool]:
-            out_spec = self._record(trace, runtime.model, described, spec, path)
-            return out_spec, trace.reads_mode
-
-        graph, (out_spec, reads_mode) = runtime.trace(build, training=False)
-        if not self._plans:
-            warn_of_untrained_norms("predict", runtime.model)
-        runtime.upload()
-        plan = runtime.plan(graph)
-        runtime.tune(plan)
-        return Planned(plan, out_spec, len(graph.outputs()), reads_mode)
-
-
-def _version_of(model: Module) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    return structure_version(model), attribute_version(model)
-
-
-def trace_forward(
-    trace: Trace,
-    model: Module,
-    inputs: list[tuple[str, tuple[int, ...]]],
-    spec: Any,
-    path: str | None,
-) -> Any:
-    """Records forward on new inputs; every leaf of the result becomes an output.
-
-    Where the model was trained, inputs get the dtype and the standardisation of training.
-
-    Returns
-    -------
-    Any
-        The structure of the result.
-    """
-    known = fitted_of(model)
-    tensors = []
-    for i, (dtype, shape) in enumerate(inputs):
-        tensor = trace.input(f"x{i}", dtype, shape)
-        trained = known.fields[i][1] if known is not None and i < len(known.fields) else None
-        if trained is not None:
-            tensor = tensor.to(trained)
-        elif dtype in ("float64", "float16"):
-            tensor = tensor.to("float32")
-        if known is not None and i < len(known.fields):
-            for _, values in known.transforms:
-                if known.fields[i][0] in values:
-                    mean, std = values[known.fields[i][0]]
-                    tensor = (tensor - trace.const(mean)) / trace.const(std)
-        tensors.append(tensor)
-    if known is not None and known.padding is not None and len(tensors) > 1:
-        role, fill, _ = known.padding
-        length = tensors[0].shape[1]
-        inside = inside_of(role, tensors[1], length)
-        inside = inside.reshape((*inside.shape, *(1 for _ in tensors[0].shape[2:])))
-        tensors[0] = where(inside, tensors[0], fill)
-    trace.note_batch(tensors)
-    x = unflatten(tensors, spec)
-    seen: list[Any] = []
-    if path is not None:
-        try:
-            module = model.get_submodule(path)
-        except AttributeError as error:
-            raise ConfigError(f"outputs: must be a module's path, got {path!r}: {error}") from None
-        seen = trace.watch(module)
-    result = call_model(model, x)
-    if path is not None:
-        if not seen:
-            raise ConfigError(f"outputs: module {path!r} did not run in forward")
-        result = seen[-1].output
-    elif known is not None:
-        result = scale_of(known).undo(result)
-    check_output(model, result)
-    leaves, out_spec = flatten(result)
-    for leaf in leaves:
-        trace.graph.output(leaf.id_in(trace))
-    return out_spec
 
 
 _predictors: weakref.WeakKeyDictionary[Module, Predictor] = weakref.WeakKeyDictionary()
@@ -312,14 +116,16 @@ def run_batch(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None =
     ----------
     model : Module or PredictOnly
     args, kwargs : tuple, dict
-        forward's arguments: arrays or structures of them, as :func:`predict` takes them, and what
-        is no array and so a constant of the plan.
+        forward's arguments: arrays or structures of them, as :func:`predict` takes them, what
+        is no array and so a constant of the plan, and an ``nn.KVCache``, which keeps its state.
 
     Returns
     -------
     Any
         forward's structure as NumPy arrays, :class:`hotloop.graph.outputs.OutputArray`.
     """
+    if any(isinstance(value, Module) for value in (*args, *(kwargs or {}).values())):
+        return run_step(model, args, kwargs or {})
     is_alone = len(args) == 1 and not kwargs and not isinstance(args[0], tuple)
     inputs = Inputs("model(...)", args[0] if is_alone else args, model, kwargs)
     result = _run("model(...)", model, inputs, None, None)

@@ -264,7 +264,8 @@ class TrainingConfig:
         Validation rounds without improvement before training stops.
     monitor : str
         The value that decides which weights are best, when to stop early, and when the schedule
-        plateau lowers the learning rate: "loss", "val_loss" or a metric such as "val_accuracy".
+        plateau lowers the learning rate: "loss", "val_loss", a metric such as "val_accuracy", or
+        what a callback logs (its ``log_names``).
     mode : {"auto", "min", "max"}
         Whether smaller or larger is better; "auto" decides by the loss, the metric or the name.
     restore_best : bool

@@ -219,7 +219,7 @@ class PredictOnly(abc.ABC):
 
     @abc.abstractmethod
     def run(self, inputs: list[Any], spec: Any, path: str | None) -> Any:
-        """forward on one batch, as :class:`hotloop.training.inference.Predictor` runs a module."""
+        """forward on one batch, as :class:`hotloop.training.predictor.Predictor` runs a module."""
 
 
 def check_model(what: str, model: Any, *, loaded: bool = False) -> Any:

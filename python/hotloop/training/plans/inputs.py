@@ -17,6 +17,7 @@ from hotloop.data.arrays import column_names, to_array
 from hotloop.data.sequential.sequences import are_sequences, pad_sequences
 from hotloop.data.split import nest_fields
 from hotloop.errors import DataError, ShapeError, TraceError
+from hotloop.nn.cache import KVCache
 from hotloop.training.plans.fitted import PredictOnly, fitted_of
 
 __all__ = ["Inputs"]
@@ -33,7 +34,7 @@ class Inputs:
         Who asks, for messages.
     data : array, tuple or dict of arrays, data frame, nested lists
         Lists are arrays, as in training; tuples and dicts are structure.
-        None, bools, numbers of Python and strings are constants: parts of the structure.
+        None, bools, numbers of Python, strings and caches are constants: parts of the structure.
     model : Module or PredictOnly
         One that was trained knows its columns, their dtypes and shapes.
     keywords : dict, optional
@@ -290,7 +291,7 @@ def _as_inputs(value: Any) -> Any:
         made = {key: _as_inputs(item) for key, item in value.items()}
         return Keywords(made) if isinstance(value, Keywords) else made
     single = plain(value)  # an array of shape () has no rows
-    if single is None or isinstance(single, bool | int | float | str):
+    if single is None or isinstance(single, bool | int | float | str | KVCache):
         return Constant(single)
     return _as_array(value)
 

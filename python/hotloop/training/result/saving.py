@@ -40,7 +40,7 @@ from hotloop.nn.module import Module
 from hotloop.nn.parameter import read_only
 from hotloop.nn.placement import placement_of
 from hotloop.nn.state import StateDict, state_items
-from hotloop.training.inference import predict, run_batch, trace_forward
+from hotloop.training.inference import predict, run_batch
 from hotloop.training.plans.accelerator import (
     losing_device,
     open_placement,
@@ -49,6 +49,7 @@ from hotloop.training.plans.accelerator import (
 from hotloop.training.plans.fitted import Fitted, PredictOnly, exclusive, fitted_of
 from hotloop.training.plans.runtime import Runtime, run_whole
 from hotloop.training.plans.target_scale import scale_of
+from hotloop.training.predictor import trace_forward
 
 Array: TypeAlias = npt.NDArray[Any]
 

@@ -7,14 +7,12 @@ loop leaves the core after a step only where a callback wants to hear of steps.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from hotloop.base.rules import whole
+from hotloop.base.rules import reject, whole
+from hotloop.errors import ConfigError
 from hotloop.training.plans.methods import STEP_METHOD
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Events", "LambdaCallback"]
 
@@ -47,6 +45,35 @@ class Events:
         found: int = whole(1)(name, getattr(callback, "every_n_steps", 1))
         return found
 
+    @property
+    def logged(self) -> list[str]:
+        """Names of the values that callbacks say they log."""
+        names: list[str] = []
+        for callback in self._callbacks:
+            found = getattr(callback, "log_names", ())
+            if isinstance(found, str) or not all(isinstance(name, str) for name in found):
+                reject(
+                    f"callbacks: {type(callback).__name__}.log_names",
+                    "must be a list or tuple of names",
+                    found,
+                )
+            names += found
+        return names
+
+    def check_logged(self, monitored: str, row: Mapping[str, float]) -> None:
+        """Sees that the monitored value was logged, where it is a callback's.
+
+        Raises
+        ------
+        ConfigError
+            If not: nothing would say which weights are best.
+        """
+        if monitored in self.logged and monitored not in row:
+            raise ConfigError(
+                f"monitor: {monitored!r} is in log_names of a callback, which must log it in each "
+                f"on_validation_end, got none; call run.log({monitored!r}, value) there"
+            )
+
     def having(self, method: str) -> list[Any]:
         """The callbacks that have a method."""
         return [callback for callback in self._callbacks if hasattr(callback, method)]
@@ -74,7 +101,8 @@ class LambdaCallback:
     every_n_steps : int
         Steps from one call of ``on_train_batch_end`` to the next.
     **methods
-        ``on_epoch_end=function`` and so on, by the names of :func:`hotloop.train`'s callbacks.
+        ``on_epoch_end=function`` and so on, by the names of :func:`hotloop.train`'s callbacks; and
+        ``log_names``, what they log for ``monitor``.
 
     Examples
     --------

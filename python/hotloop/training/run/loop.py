@@ -394,6 +394,7 @@ class Run:
                 return None
             self.logs = dict(row)
             self._call("on_validation_end")
+            self._events.check_logged(self._monitor.name, {**self._logged, **row})
         self._own_names = self._logged.keys() - row.keys()
         row = {**self._logged, **row}
         row["lr"] = self._current_lr()

@@ -46,6 +46,7 @@ from hotloop.training.plans.runtime import (
 )
 from hotloop.training.plans.steps import EvalPlan, EvalPlans, Steps, Traced, graphs_of_parts
 from hotloop.training.run.anomaly import Anomalies
+from hotloop.training.run.events import Events
 from hotloop.training.run.micro import next_split, split_batches
 from hotloop.training.run.monitor import Monitor
 from hotloop.training.run.watch import Watch
@@ -721,6 +722,7 @@ class Planner:
         if self.val_sums.names:
             names = self.steps.value_names(self.val_sums, collected=True)
             known += [f"val_{name}" for name in names]
+        known += Events(self.config.callbacks).logged
         self.monitor = Monitor(self.config, known, self.steps.directions())
 
     def _check_labels(self) -> None:
