@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -40,11 +40,13 @@ if TYPE_CHECKING:
 Array: TypeAlias = npt.NDArray[Any]
 
 __all__ = [
-    "Snapshot", "capture", "plain", "predict_bytes", "read_run", "restore", "snapshot_bytes",
+    "Snapshot", "capture", "find_began", "plain", "predict_bytes", "read_run", "restore",
+    "snapshot_bytes",
 ]  # fmt: skip
 
 _VERSION = 1
 _TRAINED, _STATE, _BEST = "hotloop.trained.", "hotloop.state.", "hotloop.best."
+_MOMENTS = "hotloop.optimizer."
 _AVERAGE, _SWA, _SUM = "hotloop.ema.", "hotloop.swa.", "hotloop.sum."
 _CONTROL = ("attempted", "applied", "skipped", "loss_scale", "good_steps", "lr")
 
@@ -70,6 +72,11 @@ class Snapshot(NamedTuple):
         """Writes the file; its bytes."""
         run = json.dumps(plain(self.run), allow_nan=False)
         return write_safetensors(path, self.tensors, {"format": "pt", **self.model, "run": run})
+
+    def without_moments(self) -> Snapshot:
+        """The same for an optimizer that begins anew."""
+        kept = {name: value for name, value in self.tensors.items() if not _is_moment(name)}
+        return self._replace(tensors=kept)
 
     @classmethod
     def read(cls, path: str) -> Snapshot:
@@ -138,6 +145,37 @@ def _revived(value: Any) -> Any:
     return value
 
 
+def _is_moment(name: str) -> bool:
+    return name.startswith(_MOMENTS)
+
+
+def find_began(snapshot: Snapshot, names: Iterable[str]) -> dict[str, int]:
+    """When the moments of a run that goes on began with zeros.
+
+    The optimizer's corrections go by how many steps they are old, which the snapshot says of those
+    that are not as old as the run; those that it lacks begin now.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+    names : iterable of str
+        Of the parameters that are trained.
+
+    Returns
+    -------
+    dict of str to int
+        The optimizer steps before, where there were any.
+    """
+    steps, ages = snapshot.run["control"]["applied"], snapshot.run.get("ages", {})
+    known = {
+        name.removeprefix(_MOMENTS).partition(".")[2]
+        for name in snapshot.tensors
+        if _is_moment(name)
+    }
+    began = {name: steps - ages.get(name, steps) if name in known else steps for name in names}
+    return {name: step for name, step in began.items() if step}
+
+
 # ---- between the session and tensors
 
 
@@ -165,7 +203,7 @@ def _cut(flat: Array, slots: list[Slot], prefix: str) -> Iterator[tuple[str, Arr
     """Views of a store's values by the names of its slots; moments by the first one alone."""
     for slot in slots:
         value = flat[slot.offset : slot.offset + slot.size].reshape(slot.owner.shape)
-        for name in slot.names[:1] if prefix.startswith("hotloop.optimizer.") else slot.names:
+        for name in slot.names[:1] if prefix.startswith(_MOMENTS) else slot.names:
             yield prefix + name, value
 
 

@@ -26,7 +26,12 @@ from hotloop.nn.module import Module
 from hotloop.nn.norm import BatchNorm
 from hotloop.nn.parameter import Variable
 from hotloop.stats.node import watching
-from hotloop.training.checkpoints.snapshot import predict_bytes, snapshot_bytes
+from hotloop.training.checkpoints.snapshot import (
+    Snapshot,
+    find_began,
+    predict_bytes,
+    snapshot_bytes,
+)
 from hotloop.training.config import TrainingConfig
 from hotloop.training.config.schedule import count_steps, rates
 from hotloop.training.plans.accelerator import check_gpu_options, choose_device
@@ -70,6 +75,8 @@ class Planner:
     device : Device, optional
         That it plans for, in the place of the configuration's: one that is described, for which
         ``predict`` alone serves.
+    snapshot : Snapshot, optional
+        That the run goes on from.
 
     Attributes
     ----------
@@ -98,6 +105,8 @@ class Planner:
         Optimizer steps by max_epochs and max_steps.
     monitor : Monitor
     weights : Weights
+    began : dict of str to int
+        Optimizer steps before the moments of a parameter began, where there were any.
     anomalies : Anomalies
     micro_rows : int
         Rows of a micro-batch where memory asks for parts of a batch, else 0.
@@ -117,8 +126,10 @@ class Planner:
         data: DataModule,
         config: TrainingConfig,
         device: _core.Device | None = None,
+        snapshot: Snapshot | None = None,
     ) -> None:
         self._described = device
+        self._snapshot = snapshot
         self.model = model
         self.data = data
         self.config = config
@@ -612,7 +623,9 @@ class Planner:
         )
         self.weights = Weights(self.runtime, config)
         own = config.replace(accumulate_grad_batches=self._k)
-        self.steps = Steps(self.runtime, data, own, keeps_matrix=True)
+        names = [slot.name for slot in self.runtime.layout.trainable]
+        self.began = {} if self._snapshot is None else find_began(self._snapshot, names)
+        self.steps = Steps(self.runtime, data, own, keeps_matrix=True, began=self.began)
         groups = self._groups("train", training=True)
         self.counts = count_steps(self.steps.config, sum(group.batches for group in groups))
         return groups

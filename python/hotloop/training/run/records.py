@@ -291,6 +291,7 @@ class Records:
             "autotune_cache": planner.device.autotune_cache(),
             "data": self._fingerprint(),
             "trainable": self._trainable,
+            "ages": {name: control["applied"] - step for name, step in planner.began.items()},
             "model": self._model_digest if for_file else "",
             "loggers": self.log.state_dict(),
             # An abandoned step had begun, and begins again.
