@@ -45,7 +45,9 @@ def torchs(name: str, model: nn.Module, frozen: list[list[str]]) -> dict[str, An
     data = data_of()
     for epoch, names in enumerate(frozen):
         for key, parameter in net.named_parameters():
-            parameter.requires_grad_(not any(key.startswith(f"{one}.") for one in names))
+            parameter.requires_grad_(
+                not any(key == one or key.startswith(f"{one}.") for one in names)
+            )
             parameter.grad = None
         for batch in data.train_batches(epoch):
             optimizer.zero_grad(set_to_none=True)
@@ -75,3 +77,28 @@ def test_a_run_that_goes_on_with_more(name: str) -> None:
         config = config_of(name, max_epochs=4, resume_strict=False)
         result = hl.train(model, data_of(), config, resume=first)
     check(result.model, wanted)
+
+
+PHASES: dict[str, tuple[dict[str, Any], list[list[str]]]] = {
+    "later": ({"freeze": {"0": 2}}, [["0"], ["0"], [], []]),
+    "no longer": ({"freeze": "2", "unfreeze": {"2": 1}}, [[], ["2"], ["2"]]),
+    "one after another": (
+        {"freeze": {"0.weight": 3, "0.bias": 1}},
+        [["0.weight", "0.bias"], ["0.weight"], ["0.weight"], []],
+    ),
+    "again": (
+        {"freeze": {"0": 3}, "unfreeze": {"0": 1}},
+        [[], ["0"], ["0"], []],
+    ),
+}
+
+
+@pytest.mark.parametrize("phases", PHASES)
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_phases(name: str, phases: str) -> None:
+    """What rests keeps its moments and its count of steps, as torch's state does."""
+    fields, frozen = PHASES[phases]
+    model = model_of()
+    wanted = torchs(name, model, frozen)
+    config = config_of(name, max_epochs=len(frozen), **fields)
+    check(hl.train(model, data_of(), config).model, wanted)

@@ -17,7 +17,7 @@ from hotloop import nn
 from hotloop.training.checkpoints.snapshot import Snapshot
 from train.recipes import quiet
 
-STEPS, SIZE = 12, 7  # of an epoch; of a parameter
+STEPS, SIZE = 12, 16  # of an epoch; of a parameter, so that no gap lies behind it
 _RNG = np.random.default_rng(3)
 GRADIENTS = _RNG.standard_normal((STEPS, SIZE)).astype(np.float32)
 START = _RNG.standard_normal((2, SIZE)).astype(np.float32)

@@ -155,7 +155,7 @@ def train(
                 is_quiet = config.enable_progress_bar is False
                 try:
                     watch = Watch(interrupts, is_quiet=is_quiet)
-                    planner.prepare(watch, is_resumed=resumed is not None)
+                    planner.prepare(watch)
                     interrupts.preparing = ""
                     blind = None
                     if planner.is_fitted_alone:
