@@ -145,6 +145,26 @@ def test_best_weights_of_an_earlier_phase() -> None:
     assert same_bits(weights(result.model), watching.weights[1])
 
 
+def test_the_average_of_swa_is_of_all_its_epochs() -> None:
+    """Of what rests in some of them too."""
+    ends: list[dict[str, Any]] = []
+
+    class Look:
+        def on_epoch_end(self, run: Any) -> None:
+            slots = run.runtime.layout.slots
+            found = {slot.name: run.runtime.session.read("param", "float64", slot.offset, slot.size)
+                     for slot in slots if slot.store == "param"}  # fmt: skip
+            ends.append(found)
+
+    config = config_of(max_epochs=5, swa={"start": 2, "lr": 1e-2}, precision="64-true")
+    fields = {"freeze": {"4": 2, "0": 4}, "unfreeze": {"0": 2}}
+    result = hl.train(net(), data(), config, callbacks=[Look()], **fields)
+    for name in ("0.weight", "4.weight"):
+        mean = np.mean([end[name] for end in ends[1:]], axis=0)
+        found = result.model.state_dict()[name].ravel()
+        np.testing.assert_allclose(found, mean, rtol=1e-6, atol=1e-7)
+
+
 @pytest.mark.parametrize("ema", [False, 0.9])
 def test_a_callback_sees_the_weights_at_the_boundary(ema: Any) -> None:
     """What the next phase begins with is what the last one ended with, averaged or not."""
@@ -229,6 +249,15 @@ def test_more_epochs_reach_the_next_phase(tmp_path: Path) -> None:
     longer = hl.train(net(), data(), resume=first, max_epochs=5)
     whole = hl.train(net(), data(), config.replace(max_epochs=5, output_dir=None))
     assert_same(final(longer), final(whole))
+
+
+@pytest.mark.parametrize("epoch", [1, 2])
+def test_only_what_joins_may_lack_its_moments(epoch: int) -> None:
+    config = config_of(freeze={"0": 2})
+    first = hl.train(net(), data(), config, callbacks=[StopAt(epoch)])
+    del first._state.tensors["hotloop.optimizer.1.4.weight"]
+    with pytest.raises(hl.CheckpointError, match=r"lacks hotloop\.optimizer\.1\.4\.weight;"):
+        hl.train(net(), data(), config, resume=first)
 
 
 def test_other_phases_are_other_settings(tmp_path: Path) -> None:
@@ -501,5 +530,6 @@ def test_the_canonical_form() -> None:
     assert hl.TrainingConfig.from_toml(config.to_toml()) == config
     assert "[freeze]" in config.to_toml()
     assert "c = true" in config.to_toml()
-    assert config.replace(freeze={"a": True}) == config.replace(freeze="a")
+    both = config.replace(freeze={"a": True, "b": np.True_})
+    assert both == config.replace(freeze=["a", "b"])
     assert hash(config) != hash(config.replace(freeze={"a": 5}))

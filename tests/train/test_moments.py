@@ -78,6 +78,16 @@ def test_what_joins_late_begins_its_count(name: str, precision: str) -> None:
     np.testing.assert_allclose(value(both, "q"), value(alone, "q"), rtol=3e-7, atol=1e-7)
 
 
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_what_rests_goes_on_where_it_was(name: str) -> None:
+    """Two epochs with another one between them are two epochs, moments and steps included."""
+    config = config_of(name)
+    resting = trained(config.replace(max_epochs=3, freeze={"q": 2}, unfreeze={"q": 1}))
+    whole = trained(config.replace(max_epochs=2))
+    np.testing.assert_allclose(value(resting, "q"), value(whole, "q"), rtol=3e-7, atol=1e-7)
+    assert (value(resting, "p") != value(whole, "p")).any()
+
+
 def test_moments_keep_their_count_in_checkpoints(tmp_path: Path) -> None:
     """A third call goes on from the file of the second, and from the middle of its epoch."""
     config = config_of("adam", output_dir=tmp_path, enable_checkpointing=True)
