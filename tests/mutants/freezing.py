@@ -114,7 +114,7 @@ MUTANTS = [
         _RUN + "planner.py",
         "            del self.anomalies  # which holds graphs\n",
         "            pass\n",
-        python(_TESTS + "test_the_peak_is_known"),
+        python(_TESTS + "test_a_phase_begins_with_the_memory_of_the_first"),
     ),
     Mutant(
         "a-run-goes-on-in-its-first-phase",
@@ -126,8 +126,8 @@ MUTANTS = [
     Mutant(
         "warnings-come-with-each-phase",
         _RUN + "planner.py",
-        "with once(self._told):",
-        "with once(set()):",
+        "with once(self._told), watching()",
+        "with once(set()), watching()",
         python(_TESTS + "test_warnings_come_once"),
     ),
     Mutant(

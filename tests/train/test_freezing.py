@@ -17,7 +17,7 @@ from typing import Any
 import hotloop as hl
 import numpy as np
 import pytest
-from hotloop import nn
+from hotloop import _core, nn
 from hotloop.training.run.planner import Planner
 from hotloop.training.run.records import Records
 from train.recipes import classes, mlp, quiet, same_bits, weights
@@ -156,8 +156,8 @@ def test_the_average_of_swa_is_of_all_its_epochs() -> None:
                      for slot in slots if slot.store == "param"}  # fmt: skip
             ends.append(found)
 
-    config = config_of(max_epochs=5, swa={"start": 2, "lr": 1e-2}, precision="64-true")
-    fields = {"freeze": {"4": 2, "0": 4}, "unfreeze": {"0": 2}}
+    config = config_of(max_epochs=6, swa={"start": 2, "lr": 1e-2}, precision="64-true")
+    fields = {"freeze": {"4": 2, "0": 5}, "unfreeze": {"0": 3}}
     result = hl.train(net(), data(), config, callbacks=[Look()], **fields)
     for name in ("0.weight", "4.weight"):
         mean = np.mean([end[name] for end in ends[1:]], axis=0)
@@ -361,6 +361,21 @@ def test_the_peak_is_known(fields: dict[str, Any]) -> None:
     result = hl.train(big, data(), config_of(precision="32-true", **fields))
     assert result.peak_bytes <= result.predicted_peak_bytes
     assert result.peak_bytes > 0.9 * result.predicted_peak_bytes
+
+
+def test_a_phase_begins_with_the_memory_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans, graphs and all else of the phase before are gone when the next one is planned."""
+    held: list[int] = []
+    plan = Planner._plan_phase
+
+    def note(self: Planner, phase: int, watch: Any) -> None:
+        held.append(_core.alloc_stats()["current_bytes"])
+        plan(self, phase, watch)
+
+    monkeypatch.setattr(Planner, "_plan_phase", note)
+    hl.train(net(), data(), config_of(freeze={"0": 1, "1": 2}, ema=True))
+    assert len(held) == 5  # three ahead, and two where they begin
+    assert max(held) - held[0] < 2000
 
 
 def test_a_limit_holds_for_each_phase() -> None:
