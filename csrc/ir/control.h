@@ -61,7 +61,8 @@ typedef struct hl_control {
     double beta[2];       /* Adam's two, */
     double power[2];      /* each to the power of `powered`: a running product */
     int64_t powered;      /* `applied`, once CONTROL_APPLY allowed a step */
-    double correction[2]; /* of Adam's moments: 1 / (1 - power), and 1 / sqrt(1 - power) */
+    double correction[2]; /* of Adam's moments as old as the run: 1 / (1 - power), and
+                             1 / sqrt(1 - power) */
     int64_t error_code;   /* 0, or hl_control_fault of the first operand that is no good */
     int64_t error_row;
     int64_t error_value;
@@ -208,6 +209,32 @@ HL_CONTROL_FN void hl_control_raise(hl_control *control, double beta1, double be
     }
     control->correction[0] = 1 / (1 - control->power[0]);
     control->correction[1] = 1 / sqrt(1 - control->power[1]);
+}
+
+/* Moments may have begun within the run: behind `began` optimizer steps. How many steps they are
+ * old, the current one among them. */
+HL_CONTROL_FN int64_t hl_control_age(const hl_control *control, double began)
+{
+    return control->applied - (int64_t)began;
+}
+
+/* The power of one of the betas for moments of that age. Those as old as the run have the running
+ * product; for others it is made by squaring, in 20 products for a million steps. */
+HL_CONTROL_FN double hl_control_power(const hl_control *control, int i, int64_t age)
+{
+    if (age == control->applied) return control->power[i];
+    double power = 1;
+    for (double factor = control->beta[i]; age > 0; age /= 2, factor *= factor)
+        if (age % 2) power *= factor;
+    return power;
+}
+
+/* The corrections of Adam's moments of that age. */
+HL_CONTROL_FN void hl_control_correct(const hl_control *control, int64_t age, double *out)
+{
+    bool is_whole = age == control->applied;
+    out[0] = is_whole ? control->correction[0] : 1 / (1 - hl_control_power(control, 0, age));
+    out[1] = is_whole ? control->correction[1] : 1 / sqrt(1 - hl_control_power(control, 1, age));
 }
 
 /* sumsq: the squared norm of the unscaled gradient; the betas are Adam's, 0 without it. With a loss

@@ -39,7 +39,7 @@ hl_status hl_infer_optimizer(const hl_graph *graph, hl_node *node, hl_type *out_
     HL_TRY(hl_check_float(grad, "the gradient"));
     HL_TRY(hl_check_shape(grad, &param->shape, "the gradient"));
     HL_TRY(hl_check_dtype(segments, HL_DTYPE_F64, "the segments"));
-    hl_shape table = hl_shape_2d(segments->shape.dim[0], 4);
+    hl_shape table = hl_shape_2d(segments->shape.dim[0], 5);
     HL_TRY(hl_check_shape(segments, &table, "the segments"));
     for (int i = n_state + 3; i < n_state + 5; i++) {
         HL_TRY(hl_check_float(hl_node_in_type(graph, node, i), "grad_scale and lr"));

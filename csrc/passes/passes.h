@@ -130,7 +130,7 @@ typedef struct hl_step_spec {
     int64_t rows;           /* samples in a micro-batch */
     hl_op optimizer;        /* SGD, ADAM, RMSPROP or LION */
     hl_attrs attrs;         /* of the optimizer op */
-    const double *segments; /* (n_segments, 4): begin, end, lr scale, weight decay */
+    const double *segments; /* (n_segments, 5): begin, end, lr scale, weight decay, began */
     int64_t n_segments;
     int64_t n_table_rows, n_table_cols; /* scalar tables (S, T): store "table" */
     double clip_norm;                   /* 0: none */

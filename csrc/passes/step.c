@@ -285,7 +285,7 @@ static hl_status build_optimizer(step_state *s, hl_id grad, hl_id factor)
     const hl_step_spec *spec = s->spec;
     int32_t n_state = hl_op_get(spec->optimizer)->n_out - 1, n_in = 0;
     hl_id in[HL_OPTIMIZER_INS], out, lr;
-    hl_type table = {HL_DTYPE_F64, hl_shape_2d(spec->n_segments, 4)};
+    hl_type table = {HL_DTYPE_F64, hl_shape_2d(spec->n_segments, 5)};
     HL_TRY(leaf(s, "param", s->n_flat, hl_shape_1d(s->n_flat), HL_VALUE_PARAM, &in[n_in++]));
     for (int32_t i = 0; i < n_state; i++) {
         char name[32];

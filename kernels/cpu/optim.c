@@ -1,10 +1,10 @@
 /* Optimizers over the flat parameter buffer: one pass over memory per step.
  *
- * The segment table gives each stretch its learning rate scale and weight decay; a block of
- * elements visits the segments that meet it. The formulas are torch.optim's, in its fp32 order of
- * operations (torch 2.13, single-tensor form); coefficients that a step has in common are made in
- * double and rounded once. What no segment covers is left as it is, and everything is when the
- * step is not applied. */
+ * The segment table gives each stretch its learning rate scale, weight decay and the age of its
+ * states; a block of elements visits the segments that meet it. The formulas are torch.optim's, in
+ * its fp32 order of operations (torch 2.13, single-tensor form); coefficients that a step has in
+ * common are made in double and rounded once. What no segment covers is left as it is, and
+ * everything is when the step is not applied. */
 #include "kernels/cpu/kernel.h"
 #include "kernels/cpu/simd/simd.h"
 
@@ -21,6 +21,7 @@ typedef struct stretch {
     const float *grad;
     float grad_scale;
     double lr, decay;
+    int64_t age; /* steps of its states, this one among them */
     const hl_control *control;
     const hl_attrs *attrs;
 } stretch;
@@ -59,7 +60,7 @@ static sgd_terms make_sgd(const stretch *s)
                        .momentum = hl_v_set1((float)attrs->momentum),
                        .take_in = hl_v_set1((float)(1 - attrs->dampening)),
                        .has_momentum = attrs->momentum != 0,
-                       .is_first = s->control->applied == 1,
+                       .is_first = s->age == 1,
                        .is_nesterov = attrs->nesterov};
 }
 
@@ -85,7 +86,8 @@ static adam_terms make_adam(const stretch *s)
 {
     const hl_attrs_adam *attrs = &s->attrs->adam;
     double beta1 = attrs->beta1, beta2 = attrs->beta2;
-    const double *correction = s->control->correction;
+    double correction[2];
+    hl_control_correct(s->control, s->age, correction);
     return (adam_terms){.grad_scale = hl_v_set1(s->grad_scale),
                         .decay = hl_v_set1(attrs->decoupled ? 0 : (float)s->decay),
                         .keep = hl_v_set1(attrs->decoupled ? (float)(1 - s->lr * s->decay) : 1),
@@ -219,7 +221,7 @@ static void run_optim(const hl_kernel_state *state, void *const *args, int64_t b
     const float *grad = rest[0];
     const double *segments = rest[1];
     for (int64_t i = 0; i < optim->n_segments; i++) {
-        const double *segment = segments + 4 * i;
+        const double *segment = segments + 5 * i;
         int64_t first = hl_cpu_max(begin, (int64_t)segment[0]);
         int64_t last = hl_cpu_min(end, (int64_t)segment[1]);
         if (first >= last) continue;
@@ -228,6 +230,7 @@ static void run_optim(const hl_kernel_state *state, void *const *args, int64_t b
                      .grad_scale = *(const float *)rest[2],
                      .lr = (double)*(const float *)rest[3] * segment[2],
                      .decay = segment[3],
+                     .age = hl_control_age(control, segment[4]),
                      .control = control,
                      .attrs = &optim->attrs};
         /* A buffer that the attributes do not need has no elements and is never touched. */

@@ -2,12 +2,13 @@
  * parameters rounded to 16 bits too where there is such a copy of them.
  *
  * A block takes tiles of the buffer and goes through the segments that meet a tile, which gives
- * each element its learning rate scale and weight decay; segments need no order, and what none
- * covers is left as it is. Each thread looks at segments of its own for the tile, and what they
- * found goes round as the warps' votes: a model has a segment per tensor, and going through all of
- * them in every thread would cost more than the update. The formulas are kernels/cpu/optim.c's
- * (torch.optim's, in its fp32 order); coefficients that a step has in common are made in double and
- * rounded once. When the guard is down nothing is touched.
+ * each element its learning rate scale, weight decay and the age of its states; segments need no
+ * order, and what none covers is left as it is. Each thread looks at segments of its own for the
+ * tile, and what they found goes round as the warps' votes: a model has a segment per tensor, and
+ * going through all of them in every thread would cost more than the update. The thread that finds
+ * one makes the corrections of its moments, which are many products in double, for all. The
+ * formulas are kernels/cpu/optim.c's (torch.optim's, in its fp32 order); coefficients that a step
+ * has in common are made in double and rounded once. When the guard is down nothing is touched.
  *
  * Launch: any grid; threads a multiple of 32. */
 #include "kernels/cuda/optim.h"
@@ -93,8 +94,16 @@ HL_DEVICE void step_part(const operands<N> &of, const part &at, const Step &step
     for (int64_t i = rest + hl_thread(); i < at.end; i += hl_threads()) step_pack<1>(of, i, step);
 }
 
-/* make(lr, decay) of a segment, lr in double, gives what is done to each element of it: to the
- * parameter and its states, given the gradient. */
+/* What a segment says: its learning rate, its weight decay, steps of its states with this one, and
+ * the corrections of Adam's moments of that age. */
+struct terms {
+    double rate, decay;
+    int64_t age;
+    const double *correction;
+};
+
+/* make(terms) of a segment gives what is done to each element of it: to the parameter and its
+ * states, given the gradient. */
 template <int N, class Make>
 HL_DEVICE void for_each_segment(const hl_cuda_optim_at &all, const hl_cuda_optim_size &size,
                                 float *const (&state)[N], Make make)
@@ -107,22 +116,29 @@ HL_DEVICE void for_each_segment(const hl_cuda_optim_at &all, const hl_cuda_optim
     for (int j = 0; j < N; j++) of.state[j] = state[j];
     /* By warp: which of its threads' segments meet the tile. */
     HL_SHARED(uint32_t, found, THREADS / 32);
+    HL_SHARED(double, corrections, 2 * THREADS); /* by thread: of its segment */
     int64_t tile_size = (int64_t)hl_threads() * HL_CUDA_OPTIM_ELEMENTS;
     for (int64_t tile = hl_block_x() * tile_size; tile < n; tile += hl_blocks_x() * tile_size) {
         int64_t end = tile + tile_size < n ? tile + tile_size : n;
         for (int64_t first = 0; first < n_segments; first += hl_threads()) {
             int64_t own = first + hl_thread();
             part p = {0, 0};
-            if (own < n_segments) p = cut_segment(segments + 4 * own, tile, end);
+            if (own < n_segments) p = cut_segment(segments + 5 * own, tile, end);
             uint32_t vote = hl_ballot(HL_WARP_ALL, p.begin < p.end);
             hl_barrier(); /* the last votes' readers are through */
             if (hl_thread() % 32 == 0) found[hl_thread() / 32] = vote;
+            if (p.begin < p.end)
+                hl_control_correct(all.control, hl_control_age(all.control, segments[5 * own + 4]),
+                                   corrections + 2 * hl_thread());
             hl_barrier();
             for (int warp = 0; warp < hl_threads() / 32; warp++) {
                 for (uint32_t left = found[warp]; left; left &= left - 1) {
-                    const double *segment = segments + 4 * (first + 32 * warp + lowest_bit(left));
-                    step_part(of, cut_segment(segment, tile, end),
-                              make((double)lr * segment[2], segment[3]));
+                    int finder = 32 * warp + lowest_bit(left);
+                    const double *segment = segments + 5 * (first + finder);
+                    terms said = {(double)lr * segment[2], segment[3],
+                                  hl_control_age(all.control, segment[4]),
+                                  corrections + 2 * finder};
+                    step_part(of, cut_segment(segment, tile, end), make(said));
                 }
             }
         }
@@ -135,11 +151,11 @@ HL_CUDA_ENTRY(sgd, THREADS, p)
     const hl_cuda_optim_at &all = p.at.all;
     if (hl_is_blocked(all.control, p.size.is_apply)) return;
     float scale = *all.grad_scale, beta = (float)p.momentum, take = (float)(1 - p.dampening);
-    bool has_momentum = p.momentum != 0, is_first = all.control->applied == 1;
-    bool nesterov = p.nesterov != 0;
+    bool has_momentum = p.momentum != 0, nesterov = p.nesterov != 0;
     float *const state[] = {has_momentum ? p.at.buffer : NULL};
-    for_each_segment(all, p.size, state, [=](double rate, double weight_decay) {
-        float step = (float)rate, decay = (float)weight_decay;
+    for_each_segment(all, p.size, state, [=](const terms &said) {
+        float step = (float)said.rate, decay = (float)said.decay;
+        bool is_first = said.age == 1;
         return [=](float &w, float grad, float(&s)[1]) {
             float g = grad * scale + decay * w;
             if (has_momentum) {
@@ -157,15 +173,14 @@ HL_CUDA_ENTRY(adam, THREADS, p)
     const hl_cuda_optim_at &all = p.at.all;
     if (hl_is_blocked(all.control, p.size.is_apply)) return;
     bool decoupled = p.decoupled != 0;
-    double per_correction1 = all.control->correction[0];
-    float per_root2 = (float)all.control->correction[1];
     float scale = *all.grad_scale, keep2 = (float)p.beta2, tiny = (float)p.eps;
     float take1 = (float)(1 - p.beta1), take2 = (float)(1 - p.beta2);
     float *const state[] = {p.at.m, p.at.v};
-    for_each_segment(all, p.size, state, [=](double rate, double weight_decay) {
-        float step = (float)(rate * per_correction1);
-        float keep = decoupled ? (float)(1 - rate * weight_decay) : 1.0f;
-        float decay = decoupled ? 0.0f : (float)weight_decay;
+    for_each_segment(all, p.size, state, [=](const terms &said) {
+        float step = (float)(said.rate * said.correction[0]);
+        float per_root2 = (float)said.correction[1];
+        float keep = decoupled ? (float)(1 - said.rate * said.decay) : 1.0f;
+        float decay = decoupled ? 0.0f : (float)said.decay;
         return [=](float &w, float grad, float(&s)[2]) {
             float g = grad * scale + decay * w;
             float mean = s[0] + take1 * (g - s[0]), square = s[1] * keep2 + take2 * (g * g);
@@ -185,8 +200,8 @@ HL_CUDA_ENTRY(rmsprop, THREADS, p)
     bool has_momentum = p.momentum > 0, centered = p.centered != 0;
     float *const state[] = {p.at.square, has_momentum ? p.at.buffer : NULL,
                             centered ? p.at.average : NULL};
-    for_each_segment(all, p.size, state, [=](double rate, double weight_decay) {
-        float step = (float)rate, decay = (float)weight_decay;
+    for_each_segment(all, p.size, state, [=](const terms &said) {
+        float step = (float)said.rate, decay = (float)said.decay;
         return [=](float &w, float grad, float(&s)[3]) {
             float g = grad * scale + decay * w;
             float variance = s[0] * keep + take * (g * g);
@@ -213,8 +228,8 @@ HL_CUDA_ENTRY(lion, THREADS, p)
     float scale = *all.grad_scale, keep1 = (float)p.beta1, keep2 = (float)p.beta2;
     float take1 = (float)(1 - p.beta1), take2 = (float)(1 - p.beta2);
     float *const state[] = {p.at.m};
-    for_each_segment(all, p.size, state, [=](double rate, double weight_decay) {
-        float step = (float)rate, decay = (float)weight_decay;
+    for_each_segment(all, p.size, state, [=](const terms &said) {
+        float step = (float)said.rate, decay = (float)said.decay;
         return [=](float &w, float grad, float(&s)[1]) {
             float g = grad * scale, old = s[0];
             float direction = keep1 * old + take1 * g;

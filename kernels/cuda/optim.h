@@ -8,7 +8,7 @@
 /* Elements that each thread of a block takes at a time. */
 enum { HL_CUDA_OPTIM_THREADS = 256, HL_CUDA_OPTIM_ELEMENTS = 4 };
 
-/* What every optimizer reads and writes: n parameters in segments (n_segments,4). copy, in bfloat16
+/* What every optimizer reads and writes: n parameters in segments (n_segments,5). copy, in bfloat16
  * or float16, may be NULL. */
 typedef struct hl_cuda_optim_at {
     HL_CUDA_AT(float) param;

@@ -1,13 +1,13 @@
 /* Optimizers over flat buffers, each as its paper and torch.optim's single-tensor form have it.
  *
- * A segment gives its elements a learning rate scale and a weight decay; what no segment covers is
- * left alone. The guard is up only after CONTROL_APPLY, so control->applied is this step's number,
- * from 1. */
+ * A segment gives its elements a learning rate scale, a weight decay and the age of their states;
+ * what no segment covers is left alone. The guard is up only after CONTROL_APPLY, so
+ * control->applied is this step's number, from 1. */
 #include <math.h>
 
 #include "kernels/ref/ref.h"
 
-enum { SEGMENT_BEGIN, SEGMENT_END, SEGMENT_LR, SEGMENT_DECAY, SEGMENT_FIELDS };
+enum { SEGMENT_BEGIN, SEGMENT_END, SEGMENT_LR, SEGMENT_DECAY, SEGMENT_BEGAN, SEGMENT_FIELDS };
 
 /* Operands of any optimizer with n_state state buffers. */
 typedef struct update {
@@ -16,13 +16,14 @@ typedef struct update {
     const double *grad, *segments;
     int64_t n_segments;
     double grad_scale, lr;
-    const hl_control *control;
 } update;
 
-/* One element's gradient, scaled, and what its segment says. */
+/* One element's gradient, scaled, and what its segment says: power, of Adam's betas. */
 typedef struct element {
     int64_t i;
     double grad, lr, decay;
+    int64_t age;
+    double power[2];
 } element;
 
 typedef void (*update_fn)(const update *u, element e);
@@ -40,15 +41,19 @@ static hl_status update_segments(const hl_kernel_state *state, void *const *args
                 .segments = rest[1],
                 .n_segments = call->in[2 + n_state].shape.dim[0],
                 .grad_scale = *(const double *)rest[2],
-                .lr = *(const double *)rest[3],
-                .control = control};
+                .lr = *(const double *)rest[3]};
     for (int s = 0; s < n_state; s++) u.state[s] = args[1 + s];
     for (int64_t s = 0; s < u.n_segments; s++) {
         const double *segment = u.segments + s * SEGMENT_FIELDS;
         int64_t end = (int64_t)segment[SEGMENT_END];
-        for (int64_t i = (int64_t)segment[SEGMENT_BEGIN]; i < end; i++)
-            fn(&u, (element){i, u.grad[i] * u.grad_scale, u.lr * segment[SEGMENT_LR],
-                             segment[SEGMENT_DECAY]});
+        element e = {.lr = u.lr * segment[SEGMENT_LR],
+                     .decay = segment[SEGMENT_DECAY],
+                     .age = hl_control_age(control, segment[SEGMENT_BEGAN])};
+        for (int b = 0; b < 2; b++) e.power[b] = hl_control_power(control, b, e.age);
+        for (e.i = (int64_t)segment[SEGMENT_BEGIN]; e.i < end; e.i++) {
+            e.grad = u.grad[e.i] * u.grad_scale;
+            fn(&u, e);
+        }
     }
     return HL_OK;
 }
@@ -60,7 +65,7 @@ static void update_sgd(const update *u, element e)
     double grad = e.grad + e.decay * u->param[e.i];
     if (momentum != 0) {
         double *buffer = &u->state[0][e.i];
-        *buffer = u->control->applied == 1 ? grad : momentum * *buffer + (1 - dampening) * grad;
+        *buffer = e.age == 1 ? grad : momentum * *buffer + (1 - dampening) * grad;
         grad = u->attrs->sgd.nesterov ? grad + momentum * *buffer : *buffer;
     }
     u->param[e.i] -= e.lr * grad;
@@ -76,7 +81,7 @@ static void update_adam(const update *u, element e)
     if (is_decoupled) *param *= 1 - e.lr * e.decay;
     *m = beta1 * *m + (1 - beta1) * grad;
     *v = beta2 * *v + (1 - beta2) * grad * grad;
-    double correction1 = 1 - u->control->power[0], correction2 = 1 - u->control->power[1];
+    double correction1 = 1 - e.power[0], correction2 = 1 - e.power[1];
     *param -= e.lr / correction1 * *m / (sqrt(*v) / sqrt(correction2) + eps);
 }
 

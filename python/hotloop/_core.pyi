@@ -229,9 +229,10 @@ class Graph:
         terms: (sum, denominator or None for "mean over rows", weight) of each loss; params: the
         trainable PARAM leaves, in store order without gaps from offset 0. spec: rows (samples in a
         micro-batch), optimizer (op name), attrs (of the op), segments (list of (begin, end,
-        lr_scale, weight_decay)), accumulate, clip_norm, clip_value (0 or None: none), ema (decay, 0
-        or None: none), ema_ramp, table (shape (S, T) of the scalar tables); all of them are needed.
-        A call that fails leaves the graph as it was.
+        lr_scale, weight_decay, began), began being the optimizer steps before the moments began),
+        accumulate, clip_norm, clip_value (0 or None: none), ema (decay, 0 or None: none), ema_ramp,
+        table (shape (S, T) of the scalar tables); all of them are needed. A call that fails leaves
+        the graph as it was.
 
         Returns loss (value), no_grad (params that got no gradient, by index).
         """

@@ -64,6 +64,8 @@ cleanup:
 
 /* ---- the specification of a training step ---------------------------------------------------- */
 
+enum { SEGMENT_FIELDS = 5 };
+
 #define SPEC_KEYS(X)                                                                               \
     X(rows)                                                                                        \
     X(optimizer)                                                                                   \
@@ -206,9 +208,15 @@ static bool read_optimizer(PyObject *self, step_args *a)
 
 static bool check_segment(PyObject *self, const step_args *a, int64_t i)
 {
-    const double *segment = a->segments + 4 * i;
-    double begin = segment[0], end = segment[1];
-    double after = i ? segment[-3] : 0.0;
+    const double *segment = a->segments + SEGMENT_FIELDS * i;
+    double begin = segment[0], end = segment[1], began = segment[4];
+    double after = i ? segment[1 - SEGMENT_FIELDS] : 0.0;
+    if (!(began >= 0 && began < 0x1p53 && began == (double)(int64_t)began)) {
+        hl_py_fail(hl_py_state_of(self), HL_ERROR_CONFIG,
+                   "segment %lld: must have begun at a whole number of steps, got %g", (long long)i,
+                   began);
+        return false;
+    }
     if (begin >= after && end >= begin && end <= (double)a->n_elements &&
         begin == (double)(int64_t)begin && end == (double)(int64_t)end)
         return true;
@@ -223,14 +231,14 @@ static bool read_segment(PyObject *self, PyObject *object, step_args *a, int64_t
 {
     PyObject *items = hl_py_sequence(object, "segment");
     if (!items) return false;
-    bool good = PyTuple_Size(items) == 4;
+    bool good = PyTuple_Size(items) == SEGMENT_FIELDS;
     if (!good)
         hl_py_fail(hl_py_state_of(self), HL_ERROR_CONFIG,
-                   "segment: must be (begin, end, lr_scale, weight_decay), got %lld entries",
+                   "segment: must be (begin, end, lr_scale, weight_decay, began), got %lld entries",
                    (long long)PyTuple_Size(items));
-    for (int c = 0; good && c < 4; c++)
+    for (int c = 0; good && c < SEGMENT_FIELDS; c++)
         good = hl_py_finite(hl_py_state_of(self), PyTuple_GetItem(items, c), "segment",
-                            &a->segments[4 * i + c]);
+                            &a->segments[SEGMENT_FIELDS * i + c]);
     Py_DECREF(items);
     return good && check_segment(self, a, i);
 }
@@ -240,8 +248,8 @@ static bool read_segments(PyObject *self, step_args *a)
     PyObject *items = hl_py_sequence(a->given[KEY_segments], "segments");
     if (!items) return false;
     Py_ssize_t n = PyTuple_Size(items);
-    bool good = check_status(
-        self, hl_alloc((size_t)(n + 1) * 4 * sizeof *a->segments, (void **)&a->segments));
+    bool good = check_status(self, hl_alloc((size_t)(n + 1) * SEGMENT_FIELDS * sizeof *a->segments,
+                                            (void **)&a->segments));
     for (Py_ssize_t i = 0; good && i < n; i++)
         good = read_segment(self, PyTuple_GetItem(items, i), a, i);
     Py_DECREF(items);

@@ -186,7 +186,7 @@ GOOD: dict[str, list[tuple[Any, Any]]] = {
     ],
     "layer_decay": [(None, None), (0.75, 0.75), (1, 1.0)],
     "freeze": [(None, None), ("backbone", ("backbone",)), (["a", "b.*"], ("a", "b.*"))],
-    "unfreeze": [(None, None), ("head", ("head",))],
+    "unfreeze": [(None, None), ("head", ("head",)), ({"head": 3.0}, {"head": 3})],
     "recompute": [("auto", "auto"), (True, True), (0.0, False), (0.25, 0.25), ("a", ("a",))],
     "memory_limit": SIZE_GOOD,
     "on_oom": [("shrink", "shrink"), ("raise", "raise")],
@@ -247,7 +247,7 @@ GOOD: dict[str, list[tuple[Any, Any]]] = {
 NOT_NUMBERS: list[Any] = [True, "3", None, float("nan"), float("inf"), 1j, [1], np.ones(2)]
 NOT_POSITIVE_INTS = [0, -1, 1.5, *NOT_NUMBERS]
 NOT_SIZES = [0, -1, "4", "4G", "GB", "4 parsecs", "", True, 1.5, float("nan"), [1]]
-NOT_PATTERNS: list[Any] = ["", 3, [], [3], [""], {"a": 1}, True]
+NOT_PATTERNS: list[Any] = ["", 3, [], [3], [""], {}, {"a": 0}, {"a": None}, True]
 
 BAD: dict[str, list[Any]] = {
     "max_epochs": [-1, 1.5, *NOT_NUMBERS],

@@ -39,7 +39,7 @@ def train_once() -> list[float]:
         "rows": 4,
         "optimizer": "adam",
         "attrs": {},
-        "segments": [(0, 18, 1.0, 0.0)],
+        "segments": [(0, 18, 1.0, 0.0, 0)],
         "accumulate": True,
         "clip_norm": 1.0,
         "clip_value": None,

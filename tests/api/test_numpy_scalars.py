@@ -53,7 +53,7 @@ def step(**change: Any) -> str:
         "rows": 2,
         "optimizer": "sgd",
         "attrs": {},
-        "segments": [(0, 3, 1.0, 0.0)],
+        "segments": [(0, 3, 1.0, 0.0, 0)],
         "accumulate": True,
         "clip_norm": 1.0,
         "clip_value": None,

@@ -253,9 +253,31 @@ static void test_powers(void)
     CHECK(set.correction[0] == 1 && set.correction[1] == 1);
 }
 
+/* Moments that began within the run are corrected by their own age; those of its beginning have the
+ * running product, with its bits. */
+static void test_moments_that_began_later(void)
+{
+    enum { STEPS = 1000 };
+    hl_control c = make_control();
+    double correction[2];
+    for (int t = 1; t <= STEPS; t++) raise_step(&c, 1, 0.9, 0.999);
+    hl_control_correct(&c, hl_control_age(&c, 0), correction);
+    CHECK(correction[0] == c.correction[0] && correction[1] == c.correction[1]);
+    CHECK(hl_control_power(&c, 0, STEPS) == c.power[0]);
+    for (int age = 1; age < STEPS; age++) {
+        CHECK_INT(hl_control_age(&c, STEPS - age), age);
+        hl_control_correct(&c, age, correction);
+        CHECK(fabs(correction[0] * (1 - pow(0.9, age)) - 1) < 1e-13);
+        CHECK(fabs(correction[1] * sqrt(1 - pow(0.999, age)) - 1) < 1e-12);
+    }
+    hl_control_correct(&c, 1, correction);
+    CHECK(correction[0] == 1 / (1 - 0.9) && correction[1] == 1 / sqrt(1 - 0.999));
+}
+
 int main(void)
 {
     test_powers();
+    test_moments_that_began_later();
     test_a_step();
     test_tables();
     test_stop();

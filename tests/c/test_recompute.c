@@ -139,7 +139,7 @@ static chain build_chain(in_checkpoint at)
     CHECK_OK(hl_build_sum(c.graph, x, NULL, 0, false, &c.loss));
     c.n_forward = (hl_node_id)c.graph->n_nodes;
     hl_step_term term = {.sum = c.loss, .denominator = HL_NONE, .weight = 1};
-    double segment[4] = {0, (double)(DEPTH * size), 1, 0};
+    double segment[5] = {0, (double)(DEPTH * size), 1, 0};
     bool has_grad[DEPTH];
     hl_step_spec spec = {.terms = &term,
                          .n_terms = 1,

@@ -88,7 +88,7 @@ static void test_updates(void)
 /* ---- optimizers ------------------------------------------------------------------------------ */
 
 /* Four parameters: 0 with half the rate and decay 0.5, 1 and 2 plain, 3 in no segment. */
-static double segments[8] = {0, 1, 0.5, 0.5, 1, 3, 1, 0};
+static double segments[10] = {0, 1, 0.5, 0.5, 0, 1, 3, 1, 0, 0};
 static double grad[4], param[4], state0[4], state1[4], state2[4], grad_scale = 0.5, lr = 0.1;
 
 static void reset(void)
@@ -100,7 +100,7 @@ static void reset(void)
     }
 }
 
-#define OPTIMIZER_TAIL F64(grad, 4), F64(segments, 2, 4), NUMBER(&grad_scale), NUMBER(&lr), CONTROL
+#define OPTIMIZER_TAIL F64(grad, 4), F64(segments, 2, 5), NUMBER(&grad_scale), NUMBER(&lr), CONTROL
 
 static void run_sgd(const hl_attrs *attrs, int64_t step)
 {

@@ -29,7 +29,7 @@ typedef struct net {
     hl_step_spec spec;
     int64_t n_params, n_flat;
     hl_id params[2 * MAX_LAYERS + 2];
-    double segments[2][4];
+    double segments[2][5];
     hl_id loss;
     bool has_grad[2 * MAX_LAYERS + 2];
 } net;

@@ -28,25 +28,25 @@ static void add_control(op_case *c, int64_t applied, bool allows)
 enum { N_MANY = 700 };
 
 /* One segment; three with gaps, out of order, that end before n; one for every few elements, more
- * than a block has threads. */
-static void fill_segments(op_case *c, int i, int64_t n, int form)
+ * than a block has threads. States began at any step up to the last. */
+static void fill_segments(op_case *c, int i, int64_t n, int form, int applied)
 {
-    static double table[N_MANY][4];
+    static double table[N_MANY][5];
     int n_segments = form == 0 ? 1 : form == 1 ? 3 : N_MANY;
-    double whole[4] = {0, (double)n, 1, 0.1};
-    double parts[3][4] = {{(double)(n / 3 + 5), (double)(n / 2 + 6), 0.5, 0.2},
-                          {0, (double)(n / 3), 1, 0},
-                          {(double)(n / 2 + 6), (double)(n - 1), 2, 0.05}};
+    double whole[5] = {0, (double)n, 1, 0.1, 0};
+    double parts[3][5] = {{(double)(n / 3 + 5), (double)(n / 2 + 6), 0.5, 0.2, 0},
+                          {0, (double)(n / 3), 1, 0, applied - 1},
+                          {(double)(n / 2 + 6), (double)(n - 1), 2, 0.05, applied / 2}};
     if (form == 0) memcpy(table, whole, sizeof whole);
     if (form == 1) memcpy(table, parts, sizeof parts);
     for (int s = 0; form == 2 && s < N_MANY; s++) {
-        double few[4] = {(double)(n * s / N_MANY), (double)(n * (s + 1) / N_MANY), 1 + s % 3,
-                         s % 2 ? 0.1 : 0};
+        double few[5] = {(double)(n * s / N_MANY), (double)(n * (s + 1) / N_MANY), 1 + s % 3,
+                         s % 2 ? 0.1 : 0, s % applied};
         memcpy(table[s], few, sizeof few);
     }
-    c->in[i] = (hl_type){HL_DTYPE_F64, hl_shape_2d(n_segments, 4)};
+    c->in[i] = (hl_type){HL_DTYPE_F64, hl_shape_2d(n_segments, 5)};
     case_fill(c, i, 0, 1);
-    memcpy(c->data[i], table, (size_t)n_segments * 4 * sizeof(double));
+    memcpy(c->data[i], table, (size_t)n_segments * 5 * sizeof(double));
 }
 
 typedef struct optimizer {
@@ -70,7 +70,7 @@ static void check_optimizer(const optimizer *o, int number, int64_t n, int form,
         case_fill(&c, i, is_square ? 2 : -1, is_square ? 3 : 1);
         if (i <= n_state) c.out[i] = c.in[i];
     }
-    fill_segments(&c, n_state + 2, n, form);
+    fill_segments(&c, n_state + 2, n, form, applied);
     for (int i = n_state + 3; i < n_state + 5; i++) {
         c.in[i] = (hl_type){HL_DTYPE_F32, hl_shape_scalar()};
         case_fill(&c, i, 0.1, 0.5);

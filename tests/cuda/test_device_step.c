@@ -80,12 +80,12 @@ static void add_copy(const setting *set, hl_id param, hl_id by)
 /* param, states, grad, segments, grad_scale, lr, control */
 static void add_optimizer(const setting *set, hl_id sum)
 {
-    static const double segments[3][4] = {
-        {0, 1000, 1, 0.01}, {1000, 2047, 0.5, 0}, {2050, N, 2, 0.1}};
+    static const double segments[3][5] = {
+        {0, 1000, 1, 0.01, 0}, {1000, 2047, 0.5, 0, 0}, {2050, N, 2, 0.1, 0}};
     static const char *const names[MAX_STATES] = {"optimizer.0", "optimizer.1", "optimizer.2"};
     hl_id in[9], out, param;
     int n_state = hl_op_get(set->optimizer)->n_out - 1, n = 0;
-    hl_type table = {HL_DTYPE_F64, hl_shape_2d(3, 4)};
+    hl_type table = {HL_DTYPE_F64, hl_shape_2d(3, 5)};
     param = in[n++] = add_store("param", HL_DTYPE_F32, hl_shape_1d(N), HL_VALUE_PARAM);
     for (int i = 0; i < n_state; i++) in[n++] = add_state(names[i], hl_shape_1d(N));
     in[n++] = sum;

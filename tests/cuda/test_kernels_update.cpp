@@ -11,9 +11,11 @@
 /* ---- optimizers: every step from the kernel's own fp32 state, in fp64 ---- */
 
 enum { N = 5003, N_STATE = 3 };
-/* begin, end, lr scale, weight decay; out of order, with holes, one of a single element. */
-static const double table[][4] = {{2049, 4100, 0.5, 0.1}, {0, 1000, 1, 0.01}, {1000, 2047, 1, 0},
-                                  {4999, 5000, 2, 0.2},   {4100, 4100, 1, 1}, {5001, 5003, 1, 0}};
+/* begin, end, lr scale, weight decay, began; out of order, with holes, one of a single element. */
+static const double table[][5] = {{2049, 4100, 0.5, 0.1, 0}, {0, 1000, 1, 0.01, 5},
+                                  {1000, 2047, 1, 0, 6},     {4999, 5000, 2, 0.2, 2},
+                                  {4100, 4100, 1, 1, 1},     {5001, 5003, 1, 0, 0}};
+enum { BEFORE = 6 /* steps of the run before the first one here */ };
 enum { N_SEGMENTS = sizeof table / sizeof *table };
 
 struct optimizer {
@@ -116,7 +118,7 @@ static void test_optimizer(const optimizer &o)
     buffer<hl_f16> f16(N);
     for (int64_t i = 0; i < N; i++) hl_write(&bf16[i], 0, 7.0f), hl_write(&f16[i], 0, 7.0f);
     buffer<float> param(N), a(N), b(N), c(N), grad(N), scale(1), lr(1);
-    buffer<double> segments(4 * N_SEGMENTS);
+    buffer<double> segments(5 * N_SEGMENTS);
     memcpy(segments.p, table, sizeof table);
     float *state[] = {a.get(), b.get(), c.get()};
     buffer<hl_control> room(1);
@@ -128,15 +130,16 @@ static void test_optimizer(const optimizer &o)
     for (int64_t step = 0; step <= 3; step++) {
         start_case("%s (%g, %g, %g, %d) step %d", o.name, o.f[0], o.f[1], o.f[2], o.i, (int)step);
         fill_random(grad);
-        control.apply = step > 0, control.applied = step;
+        control.apply = step > 0, control.applied = BEFORE + step;
         hl_control_raise(&control, o.f[0], o.f[1]);
         std::vector<element> want(N);
         for (int64_t i = 0; i < N; i++) {
             want[(size_t)i] = {param[i], {a[i], b[i], c[i]}};
             const double *s = find_segment(i);
             if (!s || step == 0) continue;
-            want[(size_t)i] = step_element(o, want[(size_t)i], (double)grad[i] * scale[0],
-                                           (double)lr[0] * s[2], s[3], step);
+            want[(size_t)i] =
+                step_element(o, want[(size_t)i], (double)grad[i] * scale[0], (double)lr[0] * s[2],
+                             s[3], BEFORE + step - (int64_t)s[4]);
         }
         int is_f16 = step % 2 == 0; /* none in step 3 */
         void *copy = step == 3 ? nullptr : is_f16 ? (void *)f16.get() : bf16.get();

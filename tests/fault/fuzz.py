@@ -342,7 +342,8 @@ class Fuzz:
     def train(self) -> None:
         spec = {
             "rows": self.index(), "optimizer": self.pick(("sgd", "adam", "lion", "adm")),
-            "attrs": {}, "segments": [(0, self.integer(), self.number(), self.number())],
+            "attrs": {},
+            "segments": [(0, self.integer(), self.number(), self.number(), self.integer())],
             "accumulate": self.chance(0.5), "clip_norm": self.number(), "clip_value": 0.0,
             "ema": None, "ema_ramp": False, "table": (self.index(), self.integer()),
             "scales_loss": self.chance(0.3),

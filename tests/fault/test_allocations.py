@@ -223,7 +223,7 @@ def trained_graph() -> Call:
         w = graph.param("w", "float32", (3, 2), "param", 0)
         (total,) = graph.add("sum", graph.add("matmul", [x, w]), axes=[])
         spec = {
-            "rows": 4, "optimizer": "adam", "attrs": {}, "segments": [(0, 6, 1.0, 0.0)],
+            "rows": 4, "optimizer": "adam", "attrs": {}, "segments": [(0, 6, 1.0, 0.0, 0)],
             "accumulate": True, "clip_norm": 1.0, "clip_value": 0.0, "ema": 0.9,
             "ema_ramp": False, "scales_loss": False, "table": (1, 8),
         }  # fmt: skip

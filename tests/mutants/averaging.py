@@ -154,8 +154,8 @@ MUTANTS = [
     Mutant(
         "the-rates-of-averaged-epochs-end-when-a-run-goes-on",
         _LOOP,
-        'self.averaging.load_state_dict(state["swa"])\n            self._follow_averaging()\n',
-        'self.averaging.load_state_dict(state["swa"])\n',
+        "        self._hold_lr()\n        self._follow_averaging()\n",
+        "        self._hold_lr()\n",
         python(_RESUME),
     ),
 ]

@@ -35,7 +35,7 @@ MUTANTS = [
     Mutant(
         "moments-begin-anew",
         _SNAPSHOT,
-        'if n and (store == "ema" or store.startswith("optimizer.")):',
+        "if n and store.startswith(_OF_TRAINED):",
         'if n and store == "ema":',
         python(_STEPS),
     ),
@@ -56,7 +56,7 @@ MUTANTS = [
     Mutant(
         "counters-begin-anew",
         _LOOP,
-        'self.runtime.session.control_set(**state["control"])',
+        "self.runtime.session.control_set(**control)",
         "pass",
         python(_TESTS + "test_rates_beyond_the_table"),
     ),

@@ -299,8 +299,8 @@ _STEP = [
     Mutant(
         "segments-join-over-a-gap",
         _STEPS,
-        "segments[-1][1:] == (begin, scale, decay)",
-        "segments[-1][2:] == (scale, decay)",
+        "segments[-1][1:] == (begin, scale, decay, began)",
+        "segments[-1][2:] == (scale, decay, began)",
         python(_FEATURES + "test_a_parameter_without_a_gradient_is_not_decayed"),
     ),
     Mutant(

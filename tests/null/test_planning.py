@@ -71,7 +71,7 @@ def step_of(
         "rows": rows,
         "optimizer": "adam",
         "attrs": {"decoupled": 1},
-        "segments": [(0, n, 1.0, 0.01)],
+        "segments": [(0, n, 1.0, 0.01, 0)],
         "accumulate": False,
         "clip_norm": 1.0,
         "clip_value": 0.0,

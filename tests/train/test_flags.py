@@ -140,6 +140,8 @@ def test_other_spellings_are_flags() -> None:
         (["--precision", "bf16"], {"precision": "bf16"}),
         (["--output_dir", "true"], {"output_dir": "true"}),
         (["--max_steps", "None"], {"max_steps": None}),
+        (["--freeze", "{body = 5, head = true}"], {"freeze": {"body": 5, "head": True}}),
+        (["--unfreeze", '{"body.0" = 5}'], {"unfreeze": {"body.0": 5}}),
     ],
 )
 def test_values(words: list[str], overrides: dict[str, Any]) -> None:

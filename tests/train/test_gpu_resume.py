@@ -49,12 +49,28 @@ def tensors_of(result: hl.TrainResult) -> dict[str, Any]:
         {"val_check_interval": 2, "device_cache": False},
         {"ema": False, "swa": 0.4},
         {"ema": False, "swa": 0.4, "precision": "16-mixed", "device_cache": False},
+        {"freeze": {"0": 1, "1": 2}},
+        {"freeze": {"0": 2}, "precision": "16-mixed", "device_cache": False},
+        {"freeze": {"0": 2}, "unfreeze": {"0": 1}, "precision": "bf16-mixed"},
     ],
-    ids=["plain", "accumulate", "float16", "fed", "within", "within-fed", "swa", "swa-fed"],
+    ids=[
+        "plain",
+        "accumulate",
+        "float16",
+        "fed",
+        "within",
+        "within-fed",
+        "swa",
+        "swa-fed",
+        "phases",
+        "phases-fed",
+        "phases-again",
+    ],
 )
 def test_every_checkpoint(gpu: _core.Device, fields: dict[str, Any], tmp_path: Path) -> None:
     config = quiet(accelerator="gpu", **(FIELDS | fields))
     whole = hl.train(net(), data(), config)
+    assert whole.peak_bytes == whole.predicted_peak_bytes
     saved = config.replace(output_dir=tmp_path, save_every="2 steps", save_top_k=0)
     assert same_bits(weights(hl.train(net(), data(), saved).model), weights(whole.model))
     paths = sorted((tmp_path / "1/checkpoints").glob("step-*"))
@@ -67,6 +83,25 @@ def test_every_checkpoint(gpu: _core.Device, fields: dict[str, Any], tmp_path: P
     if "val_check_interval" in fields:  # which leaves training alone
         plain = hl.train(net(), data(), config.replace(val_check_interval=None))
         assert same_bits(weights(plain.model), weights(whole.model))
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+def test_phases_are_fits_that_go_on(gpu: _core.Device, optimizer: str) -> None:
+    """What is trained from the second epoch on begins its moments there."""
+    fields = FIELDS | {"optimizer": optimizer, "enable_checkpointing": False}
+    fields |= {"momentum": 0.9} if optimizer == "sgd" else {}
+    config = quiet(accelerator="gpu", **fields)
+    whole = hl.train(net(), data(), config.replace(freeze={"0": 1}))
+    first = hl.train(net(), data(), config.replace(freeze="0", max_epochs=1))
+    with pytest.warns(hl.CheckpointWarning, match="begin with zeros"):
+        second = hl.train(net(), data(), config.replace(resume_strict=False), resume=first)
+    assert same_bits(tensors_of(second), tensors_of(whole))
+    found, wanted = (
+        weights(hl.train(mlp(), data(), config.replace(freeze={"0": 1}, accelerator=at)).model)
+        for at in ("gpu", "cpu")
+    )
+    for name, value in found.items():
+        np.testing.assert_allclose(value, wanted[name], rtol=1e-4, atol=1e-5, err_msg=name)
 
 
 def test_another_device_goes_on(gpu: _core.Device, tmp_path: Path) -> None:

@@ -109,6 +109,14 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "val_check_interval": 3, "ema": 0.9, "early_stopping": 20, "restore_best": True,
         "scheduler": {"name": "plateau", "patience": 0, "factor": 0.7},
     },
+    "phases": {
+        "freeze": {"conv": 2, "norm": 4}, "ema": True, "restore_best": True, "mixup": 0.2,
+        "accumulate_grad_batches": 3, "scheduler": {"name": "plateau", "patience": 0},
+    },
+    "phases-swa": {
+        "freeze": {"conv": 4, "head": 2}, "unfreeze": {"conv": 2}, "swa": {"start": 2, "lr": 1e-3},
+        "restore_best": True, "val_check_interval": 4, "on_nan": "skip",
+    },
     "all": {
         "ema": True, "accumulate_grad_batches": 2, "label_smoothing": 0.1, "on_nan": "skip",
         "scheduler": {"name": "plateau", "patience": 0}, "metrics": ["accuracy", "f1"],

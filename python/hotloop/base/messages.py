@@ -10,7 +10,8 @@ import contextlib
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from typing import TextIO
 
 from hotloop import _core
@@ -23,12 +24,14 @@ __all__ = [
     "format_seconds",
     "is_notebook",
     "named",
+    "once",
     "show",
     "show_warnings",
     "stream",
     "warn",
 ]
 
+_told: ContextVar[set[str] | None] = ContextVar("told", default=None)
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 
 
@@ -49,6 +52,16 @@ def show(text: str) -> None:
         pass
 
 
+@contextlib.contextmanager
+def once(told: set[str]) -> Iterator[None]:
+    """In the block no warning is given whose text is in ``told``, which takes them up."""
+    before = _told.set(told)
+    try:
+        yield
+    finally:
+        _told.reset(before)
+
+
 def warn(text: str, category: type[HotloopWarning] | type[FutureWarning]) -> None:
     """Warns at the line of the user's program that called hotloop.
 
@@ -58,6 +71,11 @@ def warn(text: str, category: type[HotloopWarning] | type[FutureWarning]) -> Non
     category : type
         By which the user can filter it; FutureWarning is torch's of what it deprecates.
     """
+    told = _told.get()
+    if told is not None:
+        if text in told:
+            return
+        told.add(text)
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         level, frame = level + 1, frame.f_back

@@ -96,6 +96,8 @@ class PlanReport:
             lines += f"\nrecompute: {recomputed}"
         if rows := self.info.get("micro_rows", 0):
             lines += f"\nmicro-batches: of {counted(rows, 'row')}"
+        if "epoch" in self.info:
+            lines += f"\nepochs: from {self.info['epoch']} on, of all the phases the largest"
         return lines
 
     def _describe_room(self) -> str:

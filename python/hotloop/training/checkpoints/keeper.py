@@ -106,8 +106,6 @@ class Keeper:
     folder : RunFolder
     say : callable
         Shows a line.
-    checked : collection of str
-        Tensors that are to be finite: of a run that went wrong nothing is saved.
     monitor : str
         Name of the value that says which epochs are the best.
     larger_is_better : bool
@@ -127,14 +125,12 @@ class Keeper:
         config: TrainingConfig,
         folder: RunFolder,
         say: Callable[[str], None],
-        checked: Collection[str],
         *,
         monitor: str,
         larger_is_better: bool,
     ) -> None:
         self._monitor = monitor
         self._config, self._folder, self._say = config, folder, say
-        self._checked = frozenset(checked)
         self._sign = -1.0 if larger_is_better else 1.0
         self._writer = Writer()
         self._unit, self._every = parse_save_every(config.save_every)
@@ -352,7 +348,7 @@ class Keeper:
 
     def _write(self, snapshot: Snapshot, path: str) -> str:
         began = time.perf_counter()
-        for name in self._checked:
+        for name in snapshot.run["trainable"]:  # of a run that went wrong nothing is saved
             value = snapshot.tensors.get(name)
             if value is not None and not np.isfinite(value).all():
                 raise CheckpointError(f"{name} is not finite; the checkpoints before it stay")

@@ -16,7 +16,9 @@ from hotloop.training.checkpoints.snapshot import Snapshot
 from hotloop.training.config import TrainingConfig
 from hotloop.training.config.spelling import ALIASES
 
-__all__ = ["Resumed", "adopt", "check_same_data", "chosen_then", "find", "staying"]
+__all__ = [
+    "Resumed", "adopt", "check_same_data", "chosen_then", "find", "staying", "with_own_moments",
+]  # fmt: skip
 
 # Settings that may be others when a run goes on: they decide how long it takes, where, and what is
 # seen and kept of it, and not what a step computes.
@@ -28,6 +30,8 @@ _FREE = frozenset((
     "log_every_n_steps", "logger", "enable_progress_bar", "enable_checkpointing",
     "enable_model_summary", "verbose", "callbacks",
 ))  # fmt: skip
+
+_SAME_MOMENTS = {"adamw": "adam"}
 
 
 class Resumed(NamedTuple):
@@ -229,6 +233,16 @@ def chosen_then(resumed: Resumed, asked: TrainingConfig) -> TrainingConfig:
     """The configuration with what was chosen when the run began, where it says "auto"."""
     chosen = TrainingConfig.from_toml(resumed.snapshot.run["config"])
     return asked.replace(precision=chosen.precision) if asked.precision == "auto" else asked
+
+
+def with_own_moments(resumed: Resumed, config: TrainingConfig) -> Resumed:
+    """The same, without the moments of another optimizer, which mean something else."""
+    chosen = TrainingConfig.from_toml(resumed.snapshot.run["config"])
+    then, now = (_SAME_MOMENTS.get(one.optimizer_config.name) or one.optimizer_config.name
+                 for one in (chosen, config))  # fmt: skip
+    if then == now:
+        return resumed
+    return resumed._replace(snapshot=resumed.snapshot.without_moments())
 
 
 def check_same_data(resumed: Resumed, now: Mapping[str, Any], *, strict: bool) -> None:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -40,11 +40,14 @@ if TYPE_CHECKING:
 Array: TypeAlias = npt.NDArray[Any]
 
 __all__ = [
-    "Snapshot", "capture", "plain", "predict_bytes", "read_run", "restore", "snapshot_bytes",
+    "Snapshot", "capture", "find_ages", "find_began", "moments_of", "plain", "predict_bytes",
+    "read_run", "restore", "snapshot_bytes",
 ]  # fmt: skip
 
 _VERSION = 1
 _TRAINED, _STATE, _BEST = "hotloop.trained.", "hotloop.state.", "hotloop.best."
+_MOMENTS = "hotloop.optimizer."
+_OF_TRAINED = ("ema", "optimizer.")  # stores
 _AVERAGE, _SWA, _SUM = "hotloop.ema.", "hotloop.swa.", "hotloop.sum."
 _CONTROL = ("attempted", "applied", "skipped", "loss_scale", "good_steps", "lr")
 
@@ -70,6 +73,11 @@ class Snapshot(NamedTuple):
         """Writes the file; its bytes."""
         run = json.dumps(plain(self.run), allow_nan=False)
         return write_safetensors(path, self.tensors, {"format": "pt", **self.model, "run": run})
+
+    def without_moments(self) -> Snapshot:
+        """The same for an optimizer that begins anew."""
+        kept = {name: value for name, value in self.tensors.items() if not _is_moment(name)}
+        return self._replace(tensors=kept)
 
     @classmethod
     def read(cls, path: str) -> Snapshot:
@@ -138,6 +146,52 @@ def _revived(value: Any) -> Any:
     return value
 
 
+def _is_moment(name: str) -> bool:
+    return name.startswith(_MOMENTS)
+
+
+def _parameter_of(moment: str) -> str:
+    return moment.removeprefix(_MOMENTS).partition(".")[2]
+
+
+def moments_of(snapshot: Snapshot, names: Collection[str]) -> dict[str, Array]:
+    """The moments of some parameters, as own copies by the names that they have in a file."""
+    return {
+        name: value.copy()
+        for name, value in snapshot.tensors.items()
+        if _is_moment(name) and _parameter_of(name) in names
+    }
+
+
+def find_ages(snapshot: Snapshot) -> dict[str, int]:
+    """How many optimizer steps the moments in a snapshot are old, by parameter."""
+    steps, ages = snapshot.run["control"]["applied"], snapshot.run.get("ages", {})
+    known = map(_parameter_of, filter(_is_moment, snapshot.tensors))
+    return {name: ages.get(name, steps) for name in known}
+
+
+def find_began(snapshot: Snapshot, names: Iterable[str]) -> dict[str, int]:
+    """When the moments of a run that goes on began with zeros.
+
+    The optimizer's corrections go by how many steps they are old, which the snapshot says of those
+    that are not as old as the run; those that it lacks begin now.
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+    names : iterable of str
+        Of the parameters that are trained.
+
+    Returns
+    -------
+    dict of str to int
+        The optimizer steps before, where there were any.
+    """
+    steps, ages = snapshot.run["control"]["applied"], find_ages(snapshot)
+    began = {name: steps - ages.get(name, 0) for name in names}
+    return {name: step for name, step in began.items() if step}
+
+
 # ---- between the session and tensors
 
 
@@ -152,7 +206,7 @@ def _stores(runtime: Runtime) -> Iterator[tuple[str, str, str, list[Slot], int]]
         own = [slot for slot in slots if slot.store == store]
         yield store, _dtype(runtime, stores[store][0]), "", own, stores[store][1]
     for store, (dtype, n) in stores.items():
-        if n and (store == "ema" or store.startswith("optimizer.")):  # sgd may have no moments
+        if n and store.startswith(_OF_TRAINED):  # sgd may have no moments
             yield store, _dtype(runtime, dtype), f"hotloop.{store}.", runtime.layout.trainable, n
 
 
@@ -165,27 +219,34 @@ def _cut(flat: Array, slots: list[Slot], prefix: str) -> Iterator[tuple[str, Arr
     """Views of a store's values by the names of its slots; moments by the first one alone."""
     for slot in slots:
         value = flat[slot.offset : slot.offset + slot.size].reshape(slot.owner.shape)
-        for name in slot.names[:1] if prefix.startswith("hotloop.optimizer.") else slot.names:
+        for name in slot.names[:1] if prefix.startswith(_MOMENTS) else slot.names:
             yield prefix + name, value
 
 
-def snapshot_bytes(runtime: Runtime, *, copies: int) -> int:
-    """Bytes of the arrays of a snapshot, with so many copies of all weights beside them."""
-    found = [(store, np.dtype(dtype).itemsize * n) for store, dtype, _, _, n in _stores(runtime)]
-    own = sum(n for store, n in found if store in runtime.layout.stores())
-    return sum(n for _, n in found) + own * copies
+def snapshot_bytes(runtime: Runtime, *, copies: int, n_moments: int) -> int:
+    """Bytes of the arrays of a snapshot, with so many copies of all weights beside them, and
+    moments of so many elements.
+    """
+    own = total = 0
+    for _, dtype, prefix, _, n in _stores(runtime):
+        n_bytes = np.dtype(dtype).itemsize * (n_moments if prefix else n)
+        total += n_bytes
+        own += 0 if prefix else n_bytes
+    return total + own * copies
 
 
-def predict_bytes(runtime: Runtime, graph: Graph, *, copies: int) -> int:
+def predict_bytes(runtime: Runtime, graph: Graph, *, copies: int, n_moments: int) -> int:
     """The same of a session that is to train by this graph, before there are its stores."""
     own = sum(np.dtype(dtype).itemsize * n for dtype, n in runtime.layout.stores().values())
     wide = np.dtype(runtime.device.float_dtype).itemsize
     moments = {
-        leaf["store"]: wide * math.prod(leaf["shape"])
+        leaf["store"]
         for leaf in graph.leaves()
-        if leaf["kind"] == "state" and (leaf["store"] or "").startswith(("ema", "optimizer."))
+        if leaf["kind"] == "state"
+        and (leaf["store"] or "").startswith(_OF_TRAINED)
+        and math.prod(leaf["shape"])
     }
-    return int(own * (1 + copies) + sum(moments.values()))
+    return int(own * (1 + copies) + wide * n_moments * len(moments))
 
 
 def capture(
@@ -245,7 +306,12 @@ def capture(
 
 
 def restore(
-    runtime: Runtime, snapshot: Snapshot, sums: Mapping[str, int], *, strict: bool
+    runtime: Runtime,
+    snapshot: Snapshot,
+    sums: Mapping[str, int],
+    *,
+    strict: bool,
+    joining: Collection[str] = (),
 ) -> list[str]:
     """Puts a snapshot's values into the session; the names of those that the snapshot lacks.
 
@@ -258,6 +324,8 @@ def restore(
         Stores of an epoch's sums, and their sizes.
     strict : bool
         Whether a missing one raises; else moments and sums begin with zeros.
+    joining : collection of str
+        Parameters that are trained from now on: their moments begin with zeros in any case.
 
     Raises
     ------
@@ -278,7 +346,8 @@ def restore(
             ):
                 found = next((place for place in places if place in tensors), None)
                 if found is None:
-                    missing += places[-1:] if values is flat else []
+                    is_new = _is_moment(prefix) and name in joining
+                    missing += places[-1:] if values is flat and not is_new else []
                     continue
                 if tensors[found].shape != tuple(slot.owner.shape):
                     raise CheckpointError(

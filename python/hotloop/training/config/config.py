@@ -221,8 +221,11 @@ class TrainingConfig:
     layer_decay : float, optional
         By what the learning rate is multiplied from a layer to the one before it, nearer to the
         input; the last layer has ``lr``. Groups with a rate of their own keep that.
-    freeze, unfreeze : str or list of str, optional
-        Patterns of modules or parameters that are not trained, and exceptions from that.
+    freeze, unfreeze : str, list of str or dict, optional
+        Patterns of modules or parameters that are not trained, and exceptions from that. A dict
+        says for how many epochs each holds, from the first one on, or True for all:
+        ``freeze={"backbone": 5}`` trains the backbone from the sixth epoch on, and with
+        ``freeze="head"`` ``unfreeze={"head": 3}`` trains the head for three.
     recompute : "auto", bool, float or list of str
         Which activations are computed again in the backward pass instead of lying in memory until
         then; the weights come out the same, bit for bit. True: all that is worth it, for a fifth
@@ -381,8 +384,8 @@ class TrainingConfig:
     gradient_clip_algorithm: str = setting("norm", choice("norm", "value"))
     param_groups: tuple[ParamGroup, ...] | None = setting(None, schema.param_groups)
     layer_decay: float | None = setting(None, optional(schema.LAYER_DECAY))
-    freeze: tuple[str, ...] | None = setting(None, schema.patterns)
-    unfreeze: tuple[str, ...] | None = setting(None, schema.patterns)
+    freeze: tuple[str, ...] | dict[str, int | bool] | None = setting(None, schema.patterns)
+    unfreeze: tuple[str, ...] | dict[str, int | bool] | None = setting(None, schema.patterns)
     recompute: bool | float | str | tuple[str, ...] = setting("auto", schema.recompute)
     memory_limit: int | None = setting(None, optional(rules.byte_size))
     on_oom: str = setting("shrink", choice("shrink", "raise"))

@@ -103,8 +103,8 @@ class TrainingOptions(TrainerOptions, total=False):
     seed: int | None
     param_groups: Sequence[ParamGroup | Mapping[str, Any]] | None
     layer_decay: float | None
-    freeze: str | Sequence[str] | None
-    unfreeze: str | Sequence[str] | None
+    freeze: str | Sequence[str] | Mapping[str, int | bool] | None
+    unfreeze: str | Sequence[str] | Mapping[str, int | bool] | None
     ema: bool | float | EMAConfig | Mapping[str, Any]
     swa: bool | float | SWAConfig | Mapping[str, Any]
     early_stopping: bool | int | EarlyStopping | Mapping[str, Any] | None

@@ -334,9 +334,21 @@ def param_groups(field: str, value: object) -> tuple[ParamGroup, ...] | None:
     return tuple(groups) or None
 
 
-def patterns(field: str, value: object) -> tuple[str, ...] | None:
-    """A pattern or several, or None."""
-    return None if value is None else rules.names(field, value)
+_EPOCHS = whole(1, fix="write the number of epochs for which it holds, or True for all")
+
+
+def patterns(field: str, value: object) -> tuple[str, ...] | FrozenDict | None:
+    """A pattern or several, a dict from each to its epochs or True, or None."""
+    if value is None or not isinstance(value, Mapping):
+        return None if value is None else rules.names(field, value)
+    if not value:
+        reject(field, "must hold at least one pattern", value, f"write {field}=None for none")
+    held: dict[str, Any] = {}
+    for pattern, epochs in value.items():
+        name = f"{field}[{pattern!r}]"
+        is_all = plain(epochs) is True
+        held[rules.text(field, pattern)] = True if is_all else _EPOCHS(name, epochs)
+    return tuple(held) if all(epochs is True for epochs in held.values()) else FrozenDict(held)
 
 
 LOGGERS = ("csv", "jsonl", "tensorboard", "wandb", "mlflow", "trackio")

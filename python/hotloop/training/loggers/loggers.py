@@ -154,6 +154,10 @@ class Loggers:
             goes_on = self._config.resume_strict and bool(self._known)
             self._mark = _Mark(self._folder, goes_on=goes_on)
 
+    def follow(self, session: _core.Session) -> None:
+        """Reads the ring of another session from now on, in which the run goes on."""
+        self._session = session
+
     def _first_waiting(self) -> int:
         """The first step to be logged that was not read."""
         return (self._read // self._every + 1) * self._every

@@ -116,9 +116,8 @@ class _Probe(NamedTuple):
         config = self.config
         if dtype == "float32" and not self.is_timed:  # the comparison works with any kernels
             config = config.replace(benchmark=False)
-        scratch = Runtime(
-            self.runtime.model, self.runtime.device, seed=config.seed, config=config, trains=True
-        )
+        model, device, epoch = self.runtime.model, self.runtime.device, self.runtime.epoch
+        scratch = Runtime(model, device, seed=config.seed, config=config, trains=True, epoch=epoch)
         scratch.numbers, scratch.compute_dtype = self.runtime.numbers, dtype
         try:
             self._stay_within(config, scratch)

@@ -32,6 +32,7 @@ from hotloop.nn.edits import attribute_version, latest_edit, structure_version
 from hotloop.nn.layout import Layout, Slot, resolve_lazy, trace_aside
 from hotloop.nn.parameter import Parameter, Variable
 from hotloop.stats.node import watching
+from hotloop.training.config.phases import phase_at
 from hotloop.training.plans.batch import call_step
 from hotloop.training.plans.fitted import fitted_of
 from hotloop.training.plans.recomputing import check_ran, find_modules, share_of
@@ -169,7 +170,7 @@ class Runtime:
     seed : int
         For values that were not drawn yet, and for dropout.
     config : TrainingConfig, optional
-        Its freeze and unfreeze count.
+        Its freeze and unfreeze count, as they are in ``epoch``.
     loss : str, module, callable or dict, optional
         As in the configuration, whose it is by default: the values of its modules lie beside the
         model's.
@@ -178,6 +179,8 @@ class Runtime:
         are constants: what training left them at.
     state : Module, optional
         Whose buffers lie beside the model's, and are kept from step to step in prediction too.
+    epoch : int
+        From 1.
 
     Attributes
     ----------
@@ -208,13 +211,14 @@ class Runtime:
         loss: Any = None,
         trains: bool = False,
         state: Module | None = None,
+        epoch: int = 1,
     ) -> None:
         self._model = weakref.ref(model)
-        self.device = device
+        self.device, self.epoch = device, epoch
         assert seed is not None  # TrainingConfig.resolve has drawn one
         self.seed = seed
         self.session = _core.Session(device)
-        freeze, unfreeze = (config.freeze, config.unfreeze) if config else (None, None)
+        _, freeze, unfreeze = phase_at(config, epoch) if config else (1, (), ())
         losses = loss_modules(config.loss if loss is None and config else loss)
         beside = losses if state is None else {**losses, "state": state}
         self.layout = Layout(model, beside, freeze=freeze, unfreeze=unfreeze)

@@ -114,6 +114,8 @@ class Steps:
         Fitted transforms; without it, the data's own.
     keeps_matrix : bool
         Whether evaluation counts the confusion matrix unasked, where that is cheap.
+    began : mapping of str to int, optional
+        Optimizer steps before the moments of a parameter began with zeros, where there were any.
 
     Attributes
     ----------
@@ -144,11 +146,13 @@ class Steps:
         transforms: list[Any] | None = None,
         *,
         keeps_matrix: bool = False,
+        began: Mapping[str, int] | None = None,
     ) -> None:
         check_methods(runtime.model, config.callbacks)
         self.runtime = runtime
         self.data = data
         self.config = config
+        self._began = began or {}
         self.loss: Loss | None = None
         self.train_sums = Sums("train")
         self.no_grad: list[str] = []
@@ -481,14 +485,14 @@ class Steps:
             "scales_loss": wants_scale(config.precision, self.runtime.device),
         }
 
-    def _segments(self) -> list[tuple[int, int, float, float]]:
-        """Runs of parameters with the same learning-rate scale and weight decay.
+    def _segments(self) -> list[tuple[int, int, float, float, int]]:
+        """Runs of parameters with the same learning-rate scale, weight decay and age of moments.
 
         Parameters that get no gradient are in none: the optimizer does not touch them.
         """
         config = self.config
         optimizer = config.optimizer_config
-        segments: list[tuple[int, int, float, float]] = []
+        segments: list[tuple[int, int, float, float, int]] = []
         slots = [slot for slot in self.runtime.layout.slots if slot.store == "param"]
         names = [name for slot in slots for name in slot.names]
         for group in config.param_groups or ():
@@ -507,10 +511,11 @@ class Steps:
                     break
             if slot.name in self.no_grad:
                 continue
-            if segments and segments[-1][1:] == (begin, scale, decay):
-                segments[-1] = (segments[-1][0], end, scale, decay)
+            began = self._began.get(slot.name, 0)
+            if segments and segments[-1][1:] == (begin, scale, decay, began):
+                segments[-1] = (segments[-1][0], end, scale, decay, began)
             elif slot.size:
-                segments.append((begin, end, scale, decay))
+                segments.append((begin, end, scale, decay, began))
         return segments
 
     # ---- evaluation

@@ -46,7 +46,7 @@ class Averaging:
     """
 
     def __init__(self, planner: Planner) -> None:
-        self._planner, self._runtime = planner, planner.runtime
+        self._planner = planner
         swa = planner.config.swa
         self._swa = swa if isinstance(swa, SWAConfig) else None
         self._begin: int | None = None
@@ -90,7 +90,7 @@ class Averaging:
         """Makes the rates those of averaged epochs."""
         assert self._begin is not None  # they have begun
         config, per_epoch = self._planner.config, self._planner.counts.per_epoch
-        self._runtime.follow_rates(swa_rates(config, self._begin, self._rate, per_epoch))
+        self._planner.runtime.follow_rates(swa_rates(config, self._begin, self._rate, per_epoch))
 
     def take(self, epoch: int, is_over: Callable[[], bool]) -> bool:
         """Adds the weights at the end of an epoch to the average.
@@ -118,8 +118,8 @@ class Averaging:
 
     def _collect(self, is_over: Callable[[], bool]) -> bool:
         """Computes running statistics with the weights that are there; False: it was left off."""
-        session = self._runtime.session
-        for slot in map(self._runtime.layout.slot_of, self._planner.statistics):
+        session = self._planner.runtime.session
+        for slot in map(self._planner.runtime.layout.slot_of, self._planner.statistics):
             session.write(slot.store, np.zeros(slot.size), slot.offset)
         for plan, count, feed, _ in self._planner.statistics_plans:
             feed.seek(0)

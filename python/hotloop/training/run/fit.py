@@ -18,7 +18,14 @@ from hotloop.errors import (
 )
 from hotloop.nn.module import Module
 from hotloop.nn.parameter import hold, release
-from hotloop.training.checkpoints.resuming import Resumed, adopt, chosen_then, find, staying
+from hotloop.training.checkpoints.resuming import (
+    Resumed,
+    adopt,
+    chosen_then,
+    find,
+    staying,
+    with_own_moments,
+)
 from hotloop.training.config import TrainingConfig
 from hotloop.training.loggers.loggers import check_loggers
 from hotloop.training.plans.accelerator import losing_device, take_autotune_cache
@@ -125,6 +132,7 @@ def train(
         config = TrainingConfig.resolve(training_config, overrides)
     else:
         config = adopt(resumed, training_config, overrides)
+        resumed = with_own_moments(resumed, config)
         take_autotune_cache(
             resumed.snapshot.run["autotune_cache"]
         )  # the same kernels, the same bits
@@ -138,7 +146,8 @@ def train(
     data = as_datamodule(datamodule)
     with exclusive(model, "train", trains=True), losing_device():
         begins_with = config if resumed is None else chosen_then(resumed, config)
-        planner = Planner(model, data, begins_with)
+        snapshot = None if resumed is None else resumed.snapshot
+        planner = Planner(model, data, begins_with, snapshot=snapshot)
         trained = model, *loss_modules(config.loss).values()
         values = [value for m in trained for value in (*m.parameters(), *m.buffers())]
         hold(values)
@@ -147,7 +156,7 @@ def train(
                 is_quiet = config.enable_progress_bar is False
                 try:
                     watch = Watch(interrupts, is_quiet=is_quiet)
-                    planner.prepare(watch, is_resumed=resumed is not None)
+                    planner.prepare(watch)
                     interrupts.preparing = ""
                     blind = None
                     if planner.is_fitted_alone:

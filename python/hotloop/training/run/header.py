@@ -91,6 +91,7 @@ def describe_run(planner: Planner, output: str, resumed: str = "") -> str:
         ("loss", _describe_loss(planner.steps)),
         *([("metrics", functions)] if functions else []),
         ("optimizer", f"{optimizer.name} lr {config.lr:g}{decay}"),
+        *([("trained", planner.phases.describe())] if planner.phases.describe() else []),
         *([("groups", _describe_groups(planner))] if config.param_groups else []),
         *([("layers", describe_layers(planner.model, by, config.lr))] if by < 1 else []),
         ("schedule", config.scheduler_config.name + by_time),
@@ -217,7 +218,7 @@ def _describe_swa(planner: Planner) -> str:
 def _describe_groups(planner: Planner) -> str:
     """What each parameter group sets, and for how many tensors."""
     groups = planner.config.param_groups or ()
-    names = [slot.name for slot in planner.runtime.layout.trainable]
+    names = planner.phases.names()
     first = [next((i for i, g in enumerate(groups) if g.covers(name)), -1) for name in names]
     described = []
     for i, group in enumerate(groups):

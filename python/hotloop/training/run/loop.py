@@ -30,6 +30,7 @@ from hotloop.training.plans.fitted import fitted_of, set_metadata
 from hotloop.training.plans.methods import STEP_METHOD
 from hotloop.training.plans.precision import wants_scale
 from hotloop.training.plans.runtime import SLICE_SECONDS, Runtime
+from hotloop.training.plans.steps import Steps
 from hotloop.training.result.history import History
 from hotloop.training.result.result import TrainResult
 from hotloop.training.run.averaging import Averaging
@@ -44,6 +45,7 @@ from hotloop.training.run.progress import Progress
 from hotloop.training.run.records import Records
 from hotloop.training.run.signals import Interrupts
 from hotloop.training.run.summary import summarize
+from hotloop.training.run.weights import Weights
 
 __all__ = ["Run", "result_of_nothing"]
 
@@ -82,13 +84,8 @@ class Run:
         Confusion matrices of its validations.
     averaging : Averaging
         Of the last epochs, by ``swa``.
-    config : TrainingConfig
     model : Module
         Reading it gives the weights of now, as validation uses them; setting them raises.
-    runtime : Runtime
-    train_plans : list of (Plan, int, int)
-        The training step's plans, each with its batch size and number of batches in an epoch:
-        full batches, then what is left.
 
     What a run holds on the device is given back when ``train`` returns or raises.
     """
@@ -103,20 +100,15 @@ class Run:
     ) -> None:
         self._planner, self._asked = planner, asked
         self.model: Module = planner.model
-        self.config: TrainingConfig = planner.config
-        self.runtime: Runtime = planner.runtime
-        self.train_plans: list[tuple[_core.Plan, int, int]] = planner.train_plans
         self.history = History()
         self.epoch = 0
         self.best_path: str | None = None
         self.last_path: str | None = None
-        self._steps, self._monitor = planner.steps, planner.monitor
-        self._weights = planner.weights
+        self._monitor = planner.monitor
         self._interrupts = interrupts
         self._began = began
         self._pace = Pace(planner.config, planner.counts)
-        n_batches = sum(count for _, _, count in planner.train_plans)
-        self._checks = ValidationTimes(planner.config, n_batches, planner.batches_per_step)
+        self._checks = self._make_checks()
         self._stop_reason = ""
         self._events = Events(planner.config.callbacks)
         self._logged: dict[str, float] = {}  # by callbacks, for the epoch's row
@@ -134,7 +126,33 @@ class Run:
         self._at = Position()
         self._samples_before = 0  # of earlier calls
         self._end: Snapshot | None = None  # of an epoch that the run ended within
+        self._between: Snapshot | None = None  # while the plans of another phase are made
         self._resumed = resumed
+
+    @property
+    def config(self) -> TrainingConfig:
+        """With what was chosen for "auto"."""
+        return self._planner.config
+
+    @property
+    def runtime(self) -> Runtime:
+        """Of the phase that is trained."""
+        return self._planner.runtime
+
+    @property
+    def train_plans(self) -> list[tuple[_core.Plan, int, int]]:
+        """The training step's plans, each with its batch size and number of batches in an epoch:
+        full batches, then what is left.
+        """
+        return self._planner.train_plans
+
+    @property
+    def _steps(self) -> Steps:
+        return self._planner.steps
+
+    @property
+    def _weights(self) -> Weights:
+        return self._planner.weights
 
     def log(self, name: str, value: float) -> None:
         """Adds a value to the history's row of the epoch that is being trained.
@@ -224,7 +242,9 @@ class Run:
                 self._call("on_exception")
         finally:
             with contextlib.suppress(Exception):  # the error is the one to be raised
-                if self._has_begun:
+                if self._between is not None:
+                    self._records.finish(self._between)
+                elif self._has_begun:
                     self._planner.runner.abandon()
                     self._count_on()
                     self._records.finish(self._records.take(for_file=False))
@@ -283,9 +303,45 @@ class Run:
 
     # ---- an epoch
 
+    def _make_checks(self) -> ValidationTimes:
+        planner = self._planner
+        n_batches = sum(count for _, _, count in planner.train_plans)
+        return ValidationTimes(planner.config, n_batches, planner.batches_per_step)
+
+    def _begin_phase(self, epoch: int) -> None:
+        """Plans anew where something else is trained from this epoch on, and goes on so."""
+        planner, text, began = self._planner, self._planner.anomalies.text, time.perf_counter()
+        saving = self._records.seconds
+        self._between = snapshot = self._records.take_between()
+        n_averaged = self._weights.n_averaged
+        planner.begin_phase(epoch, snapshot)
+        self._records.begin_phase(snapshot)
+        self._weights.n_averaged = n_averaged
+        planner.anomalies.go_on(text)
+        self._checks = self._make_checks()
+        self._take_up(snapshot.run["control"])
+        planner.anomalies.begin(self._at.attempted)
+        self._between = None
+        self._timings["plan"] += time.perf_counter() - began - (self._records.seconds - saving)
+        if not self._progress.is_quiet:
+            n = counted(self.runtime.n_trainable, "parameter")
+            self._progress.show(f"hotloop: epoch {epoch}: {n} trained from now on")
+
+    def _take_up(self, control: Mapping[str, Any]) -> None:
+        """Lets a session's steps go on as those before: their counters and rates."""
+        self.runtime.session.control_set(**control)
+        if self._pace.is_by_time:
+            self.runtime.hold_rate(self.config.lr)
+        self._set_factor()
+        self._hold_lr()
+        self._follow_averaging()
+
     def _run_epoch(self) -> None:
+        epoch = self.epoch + 1
+        if self._planner.phases.at(epoch) != self._planner.phase:
+            self._begin_phase(epoch)
         session, at = self.runtime.session, self._at
-        epoch, began = self.epoch + 1, time.perf_counter()
+        began = time.perf_counter()
         self._epoch_began, self._epoch_waited = began, self._planner.data_wait
         self._epoch_other = self._timings["validate"] + self._records.seconds
         if not at.batches:
@@ -686,14 +742,9 @@ class Run:
         self._samples_before = self._at.samples
         self._monitor.load_state_dict(state["monitor"])
         self._pace.load_state_dict(state["pace"])
-        self.runtime.session.control_set(**state["control"])
-        if self._pace.is_by_time:
-            self.runtime.hold_rate(self.config.lr)
-        self._set_factor()
-        self._hold_lr()
         if state.get("swa"):
             self.averaging.load_state_dict(state["swa"])
-            self._follow_averaging()
+        self._take_up(state["control"])
         if self._monitor.is_over:
             self._stop_reason = "early_stopping"
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from hotloop import _core
-from hotloop.base.messages import counted, warn
+from hotloop.base.messages import counted, once, warn
 from hotloop.base.messages import show as say
 from hotloop.base.rules import show
 from hotloop.base.watching import watched
@@ -26,7 +26,12 @@ from hotloop.nn.module import Module
 from hotloop.nn.norm import BatchNorm
 from hotloop.nn.parameter import Variable
 from hotloop.stats.node import watching
-from hotloop.training.checkpoints.snapshot import predict_bytes, snapshot_bytes
+from hotloop.training.checkpoints.snapshot import (
+    Snapshot,
+    find_began,
+    predict_bytes,
+    snapshot_bytes,
+)
 from hotloop.training.config import TrainingConfig
 from hotloop.training.config.schedule import count_steps, rates
 from hotloop.training.plans.accelerator import check_gpu_options, choose_device
@@ -49,6 +54,7 @@ from hotloop.training.run.anomaly import Anomalies
 from hotloop.training.run.events import Events
 from hotloop.training.run.micro import next_split, split_batches
 from hotloop.training.run.monitor import Monitor
+from hotloop.training.run.phases import Phases
 from hotloop.training.run.watch import Watch
 from hotloop.training.run.weights import Weights
 
@@ -71,9 +77,15 @@ class Planner:
     device : Device, optional
         That it plans for, in the place of the configuration's: one that is described, for which
         ``predict`` alone serves.
+    snapshot : Snapshot, optional
+        That the run goes on from.
 
     Attributes
     ----------
+    phases : Phases
+        What is trained in which epochs.
+    phase : int
+        The first epoch of the phase whose plans are there.
     config : TrainingConfig
         With every "auto" resolved, so that it reproduces the run.
     device : Device
@@ -99,6 +111,8 @@ class Planner:
         Optimizer steps by max_epochs and max_steps.
     monitor : Monitor
     weights : Weights
+    began : dict of str to int
+        Optimizer steps before the moments of a parameter began, where there were any.
     anomalies : Anomalies
     micro_rows : int
         Rows of a micro-batch where memory asks for parts of a batch, else 0.
@@ -118,11 +132,19 @@ class Planner:
         data: DataModule,
         config: TrainingConfig,
         device: _core.Device | None = None,
+        snapshot: Snapshot | None = None,
     ) -> None:
         self._described = device
+        self._snapshot, self._is_resumed = snapshot, snapshot is not None
         self.model = model
         self.data = data
-        self.config = config
+        self.config = self._asked = config
+        self._epoch = 1 if snapshot is None else snapshot.run["epoch"] + 1
+        self.phase = 1
+        self._relief: dict[int, tuple[float, int, int]] = {}  # of phases, where memory ran out
+        self._told: set[str] = set()  # warnings
+        self._waited = 0.0  # in the phases before
+        self._known_peak = 0  # of them
         self.validation_split = "val" if config.overfit_batches is None else "train"
         self.predicted_bytes = 0
         self.looking_seconds = 0.0
@@ -142,6 +164,7 @@ class Planner:
         self.statistics: list[Variable] = []
         self.statistics_plans: EvalPlans = []
         self._traced: list[Traced] = []
+        self._feeds: list[_core.Feed] = []
 
     def close(self) -> None:
         """Gives back the device's memory."""
@@ -155,15 +178,13 @@ class Planner:
         """Whether statistical nodes are all that there was to do: nothing else is planned."""
         return self.fitting is not None and self.config.max_epochs == 0
 
-    def prepare(self, watch: Watch | None = None, *, is_resumed: bool = False) -> None:
+    def prepare(self, watch: Watch | None = None) -> None:
         """Checks the data, chooses the device, fits statistical nodes, traces and plans everything.
 
         Parameters
         ----------
         watch : Watch, optional
             Told what is being done; it may end it.
-        is_resumed : bool
-            Whether the model's values are going to be those of a checkpoint.
 
         Raises
         ------
@@ -178,19 +199,71 @@ class Planner:
             began = time.perf_counter()
             choose_workers(self.data)
             self._check_data()
-            self._fit_nodes(watch, is_resumed=is_resumed)
+            self._fit_nodes(watch)
             self.looking_seconds = time.perf_counter() - began
             if self.is_fitted_alone:
                 return
             self.device.memory_peak_reset()
-            with self.explaining_memory(), watching() if is_resumed else contextlib.nullcontext():
-                while not self._fits(watch):
-                    pass
+            with self.explaining_memory():
+                self._prepare_phases(watch)
 
-    def _fit_nodes(self, watch: Watch, *, is_resumed: bool) -> None:
-        """Fits statistical nodes (phase 1); a checkpoint has what was fitted."""
-        found = nodes_to_fit(self.model)
-        if not found or is_resumed:
+    def _prepare_phases(self, watch: Watch) -> None:
+        """Plans what is left of a training, its last phase first: so the peak is known, and nothing
+        is left to be found wrong or too large later. What stays are the plans of the first.
+        """
+        watch.begin("planning")
+        self._find_phases()
+        self.phases.warn()
+        first, known = self.phases.at(self._epoch), 0
+        for phase in reversed([each for each in self.phases.firsts if each >= first]):
+            if known:
+                self._start_over()
+            self._plan_phase(phase, watch)
+            known = self.predicted_bytes = max(known, self.predicted_bytes)
+
+    def begin_phase(self, epoch: int, snapshot: Snapshot) -> None:
+        """Makes the plans of the phase that an epoch is of, in the place of those that are there.
+
+        Parameters
+        ----------
+        epoch : int
+            From 1.
+        snapshot : Snapshot
+            Of the end of the epoch before, whose values the caller puts back.
+        """
+        self._known_peak, predicted = self.peak_bytes(), self.predicted_bytes
+        self._waited = self.data_wait
+        copy_bytes = self.copy_bytes(self.weights.n_copies)
+        self._start_over()
+        self._epoch, self._snapshot = epoch, snapshot
+        with self.explaining_memory():
+            self._plan_phase(self.phases.at(epoch), Watch())
+        self._snapshot, self.predicted_bytes = None, predicted
+        self.note_copy(copy_bytes)
+
+    def _find_phases(self) -> None:
+        resolve_by_batch(self.model, self.data)
+        self.phases = Phases(self.model, self.config)
+
+    def _set_phase(self, phase: int) -> None:
+        """Lets plans be those of a phase, in the precision that was chosen for the run."""
+        self.config = self._asked.replace(
+            precision=self.config.precision, accelerator=self.config.accelerator
+        )
+        self.phase = phase
+        self._share, self._parts, self.micro_rows = self._relief.get(phase, (0.0, 1, 0))
+
+    def _plan_phase(self, phase: int, watch: Watch) -> None:
+        self._set_phase(phase)
+        # The nodes of a run that goes on are fitted in the session, and not in the model.
+        with once(self._told), watching() if self._is_resumed else contextlib.nullcontext():
+            while not self._fits(watch):
+                pass
+        self._relief[phase] = self._share, self._parts, self.micro_rows
+
+    def _fit_nodes(self, watch: Watch) -> None:
+        """Fits statistical nodes; a checkpoint has what was fitted."""
+        if self._is_resumed or not nodes_to_fit(self.model):
             return
         watch.begin("fitting statistics")
         self.fitting = Fitting(self.model, self.data, self.config, self.device)
@@ -206,9 +279,22 @@ class Planner:
         dict
             ``Plan.info()`` and "text"; "data_bytes" and "best_bytes" of data and of the best
             and averaged weights that lie in a GPU's memory beside the plan; "micro_rows", the rows
-            of a micro-batch where memory asks for parts of a batch, else 0.
+            of a micro-batch where memory asks for parts of a batch, else 0; of several phases
+            "epoch", the first of that which takes the most memory.
         """
         self._check_data()
+        self._find_phases()
+        found: dict[str, Any] = {}
+        for phase in reversed(self.phases.firsts):
+            if found:
+                self._start_over()
+            self._set_phase(phase)
+            predicted = self._predict_phase()
+            if not found or _sum_bytes(predicted) >= _sum_bytes(found):
+                found = predicted | ({"epoch": phase} if len(self.phases.firsts) > 1 else {})
+        return found
+
+    def _predict_phase(self) -> dict[str, Any]:
         while True:
             try:
                 with watching():  # statistical nodes need not be fitted
@@ -243,7 +329,7 @@ class Planner:
     @property
     def data_wait(self) -> float:
         """Seconds for which training waited for its batches so far."""
-        return sum(feed.waited for feed in self._feeds)
+        return self._waited + sum(feed.waited for feed in self._feeds)
 
     @property
     def _is_shuffled(self) -> bool:
@@ -306,15 +392,21 @@ class Planner:
         """
         memory = self.device.memory()
         if memory is not None:
-            return int(memory["peak_bytes"])
-        return max(self._limit.peak(), self._peak_with_copy)
+            return max(int(memory["peak_bytes"]), self._known_peak)
+        return max(self._limit.peak(), self._peak_with_copy, self._known_peak)
 
     def _predict_saving(self) -> None:
         """Adds the copy of what is saved, where it lies in the same memory as all the rest."""
         if not self.runtime.has_own_memory:
-            copy = snapshot_bytes(self.runtime, copies=self.weights.n_copies)
+            n_moments = self.phases.moments_beside(self.phase)
+            copy = snapshot_bytes(self.runtime, copies=self.weights.n_copies, n_moments=n_moments)
             later = _core.alloc_stats()["current_bytes"] + copy
             self.predicted_bytes = max(self.predicted_bytes, later)
+
+    def copy_bytes(self, copies: int) -> int:
+        """Bytes of a copy of what is saved, with so many copies of all weights in it."""
+        n_moments = self.phases.moments(self.phase)
+        return snapshot_bytes(self.runtime, copies=copies, n_moments=n_moments)
 
     def note_copy(self, n_bytes: int) -> None:
         """Counts a copy of what is saved, which NumPy allocates beside the core's memory."""
@@ -359,6 +451,8 @@ class Planner:
 
     def _start_over(self) -> None:
         self.close()
+        if hasattr(self, "anomalies"):
+            del self.anomalies  # which holds graphs
         self._begin()
 
     def _may_recompute(self) -> bool:
@@ -415,7 +509,12 @@ class Planner:
         looking = self._predict_looking(graphs[0], groups)
         others, copy = [*self._predict_scoring(), *self._predict_statistics(groups), *looking], 0
         if not self.runtime.has_own_memory:
-            copy = predict_bytes(self.runtime, graphs[0], copies=self.weights.n_copies)
+            copy = predict_bytes(
+                self.runtime,
+                graphs[0],
+                copies=self.weights.n_copies,
+                n_moments=self.phases.moments_beside(self.phase),
+            )
             copy = max([copy, *(plan["store_bytes"] for plan in looking)])
         plan: dict[str, Any] = {}
 
@@ -607,16 +706,27 @@ class Planner:
     def _make_steps(self) -> list[Group]:
         """Everything before the first trace; the groups of training's batches."""
         config, data = self.config, self.data
-        resolve_by_batch(self.model, data)
         self.runtime = Runtime(
-            self.model, self.device, seed=config.seed, config=config, trains=True
+            self.model,
+            self.device,
+            seed=config.seed,
+            config=config,
+            trains=True,
+            epoch=self.phase,
         )
         self.weights = Weights(self.runtime, config)
         own = config.replace(accumulate_grad_batches=self._k)
-        self.steps = Steps(self.runtime, data, own, keeps_matrix=True)
+        self.began = self._find_began()
+        self.steps = Steps(self.runtime, data, own, keeps_matrix=True, began=self.began)
         groups = self._groups("train", training=True)
         self.counts = count_steps(self.steps.config, sum(group.batches for group in groups))
         return groups
+
+    def _find_began(self) -> dict[str, int]:
+        if self.phase > self._epoch:  # it is planned to be known, with as many segments as it has
+            return self.phases.joined(self.phase)
+        names = [slot.name for slot in self.runtime.layout.trainable]
+        return {} if self._snapshot is None else find_began(self._snapshot, names)
 
     def _plan_all(self, watch: Watch) -> None:
         config = self.config
@@ -723,7 +833,8 @@ class Planner:
             names = self.steps.value_names(self.val_sums, collected=True)
             known += [f"val_{name}" for name in names]
         known += Events(self.config.callbacks).logged
-        self.monitor = Monitor(self.config, known, self.steps.directions())
+        if not hasattr(self, "monitor"):  # which stays, whatever is planned anew
+            self.monitor = Monitor(self.config, known, self.steps.directions())
 
     def _check_labels(self) -> None:
         """Checks that every class id has an output of the model, in training and validation."""
@@ -752,3 +863,8 @@ class Planner:
             )
         else:
             self.config = self.config.replace(accelerator="cpu")
+
+
+def _sum_bytes(predicted: dict[str, Any]) -> int:
+    parts = ("arena", "slot", "const", "store", "data", "best")
+    return sum(int(predicted[f"{part}_bytes"]) for part in parts)

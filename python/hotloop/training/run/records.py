@@ -12,7 +12,7 @@ import re
 import time
 import uuid
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
@@ -26,7 +26,15 @@ from hotloop.nn.state import state_items
 from hotloop.training.checkpoints.folder import RunFolder
 from hotloop.training.checkpoints.keeper import Keeper
 from hotloop.training.checkpoints.resuming import Resumed, check_same_data
-from hotloop.training.checkpoints.snapshot import Snapshot, capture, plain, restore, snapshot_bytes
+from hotloop.training.checkpoints.snapshot import (
+    Snapshot,
+    capture,
+    find_ages,
+    moments_of,
+    plain,
+    restore,
+    snapshot_bytes,
+)
 from hotloop.training.config import TrainingConfig
 from hotloop.training.loggers.loggers import Loggers
 from hotloop.training.plans.runtime import Sums, trace_two_rows
@@ -108,12 +116,12 @@ class Records:
             is_quiet=progress.is_quiet,
         )
         self.seconds = 0.0
-        slots = planner.runtime.layout.trainable
+        self._resting: dict[str, Any] = {}  # moments of what is trained again later
+        self._ages: dict[str, int] = {}  # of them
         self.keeper = Keeper(
             config,
             self.folder,
             progress.show,
-            [name for slot in slots for name in slot.names],
             monitor=planner.monitor.name,
             larger_is_better=planner.monitor.larger_is_better,
         )
@@ -133,7 +141,11 @@ class Records:
         runtime, config = self._planner.runtime, self._planner.config
         best = sum(slot.size for slot in runtime.layout.slots) * 4
         self.keeper.begin(
-            snapshot_bytes(runtime, copies=self._planner.weights.n_copies),
+            snapshot_bytes(
+                runtime,
+                copies=self._planner.weights.n_copies,
+                n_moments=self._planner.phases.most_moments(),
+            ),
             best,
             self._run.steps_attempted,
             self._run.epoch,
@@ -181,7 +193,7 @@ class Records:
             self._check_rows(snapshot)
         is_within_epoch = snapshot.run["position"]["batches"] > 0
         sums = self._sums().stores if is_within_epoch else {}
-        missing = restore(self._planner.runtime, snapshot, sums, strict=strict)
+        missing = self._restore(snapshot, sums, strict=strict)
         if strict:
             self._check_model(snapshot)
         if missing:
@@ -199,6 +211,22 @@ class Records:
         self._run.load_state_dict(state)
         self.log.load_state_dict(state.get("loggers", {}))
         self._run.matrices.load(snapshot.tensors)
+
+    def begin_phase(self, snapshot: Snapshot) -> None:
+        """Goes on in the session of another phase, with the values of the end of that before."""
+        self._restore(snapshot, {}, strict=True)
+        self.log.follow(self._planner.runtime.session)
+
+    def _restore(self, snapshot: Snapshot, sums: Mapping[str, int], *, strict: bool) -> list[str]:
+        """Puts values into the session; the names of those that are missing."""
+        planner = self._planner
+        phases, then = planner.phases, snapshot.run.get("phase", 1)
+        joining = phases.trained(planner.phase).keys() - phases.trained(then).keys()
+        missing = restore(planner.runtime, snapshot, sums, strict=strict, joining=joining)
+        resting = phases.resting(planner.phase)
+        self._resting = moments_of(snapshot, resting)
+        self._ages = {k: age for k, age in find_ages(snapshot).items() if k in resting}
+        return missing
 
     def _sums(self) -> Sums:
         return self._planner.steps.train_sums
@@ -228,7 +256,8 @@ class Records:
     def _check_model(self, snapshot: Snapshot) -> None:
         """Refuses a model of the same weights that computes or trains something else."""
         then = snapshot.run["trainable"]
-        if changed := sorted(set(then) ^ set(self._trainable)):
+        wanted = self._planner.phases.trained(snapshot.run.get("phase", 1))
+        if changed := sorted(set(then) ^ wanted.keys()):
             raise ConfigError(
                 f"resume: what is trained must be what it was, got {named(changed)}, which "
                 f"{'was' if changed[0] in then else 'was not'} trained then; write "
@@ -273,7 +302,8 @@ class Records:
         sums = list(self._sums().stores) if run.is_within_epoch else []
         kinds = {"with_best": run.has_best, "with_average": planner.weights.n_averaged > 0}
         tensors, control = capture(planner.runtime, self._known, sums, **kinds)
-        planner.note_copy(snapshot_bytes(planner.runtime, copies=sum(kinds.values())))
+        planner.note_copy(planner.copy_bytes(sum(kinds.values())))
+        tensors.update(self._resting)
         tensors.update(self._row_numbers())
         tensors.update(run.matrices.tensors())
         model: dict[str, str] = {}
@@ -291,6 +321,9 @@ class Records:
             "autotune_cache": planner.device.autotune_cache(),
             "data": self._fingerprint(),
             "trainable": self._trainable,
+            "phase": planner.phase,
+            "ages": {name: control["applied"] - step for name, step in planner.began.items()}
+            | self._ages,
             "model": self._model_digest if for_file else "",
             "loggers": self.log.state_dict(),
             # An abandoned step had begun, and begins again.
@@ -298,6 +331,10 @@ class Records:
             **run.state_dict(),
         }
         return Snapshot(tensors, state, model)
+
+    def take_between(self) -> Snapshot:
+        """The same between two phases: for a file, if the next one cannot be planned."""
+        return self.take(for_file=self.keeper.saves_last and self.folder.open() is not None)
 
     def _describe(self) -> tuple[dict[str, str], dict[str, Any]]:
         """What ``hl.load`` needs beside the weights; the graph stays as long as no number moves."""
@@ -370,10 +407,12 @@ class Records:
         steps = snapshot.run["position"]["attempted"]
         if steps == self.keeper.handed_at or self.folder.open() is None:
             return
-        model, constants = self._describe()
-        snapshot.tensors.update(constants)
-        snapshot.run["model"] = self._model_digest
-        self.keeper.save(snapshot._replace(model=model), steps, snapshot.run["epoch"])
+        if not snapshot.model:
+            model, constants = self._describe()
+            snapshot.tensors.update(constants)
+            snapshot.run["model"] = self._model_digest
+            snapshot = snapshot._replace(model=model)
+        self.keeper.save(snapshot, steps, snapshot.run["epoch"])
 
     @_timed
     def finish_best(self) -> None:

@@ -26,6 +26,7 @@ from hotloop.errors import (
 from hotloop.nn.module import Module
 from hotloop.nn.parameter import latest_change
 from hotloop.training.config import TrainingConfig
+from hotloop.training.config.phases import has_phases
 from hotloop.training.config.schedule import count_steps, rates
 from hotloop.training.plans.accelerator import check_gpu_options, choose_device, losing_device
 from hotloop.training.plans.fitted import (
@@ -131,6 +132,14 @@ def _check_settings(config: TrainingConfig) -> None:
         value = getattr(config, field)
         if value not in allowed:
             reject(field, "is the loop's, and a stepper has none", value, fix)
+    if has_phases(config):
+        field = "freeze" if isinstance(config.freeze, dict) else "unfreeze"
+        reject(
+            field,
+            "may hold for a number of epochs in train alone: a stepper knows of none",
+            getattr(config, field),
+            "write the patterns, and make a stepper for each phase",
+        )
     if config.scheduler_config.name == "plateau":
         reject(
             "scheduler",

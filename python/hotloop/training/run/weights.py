@@ -87,9 +87,9 @@ class Weights:
             Whether it was done; else nothing has changed.
         """
         session, n = self._runtime.session, self.n_averaged
-        trained, mean = self._all_trained(), self._trained()
-        if n:
-            before = session.read("swa.param", "float64", 0, self._runtime.layout.n_flat)
+        trained, mean = self._all_trained(), session.read("param", "float64")
+        if n:  # of frozen ones too, which may have been trained in an earlier epoch
+            before = session.read("swa.param", "float64")
             mean = before + (mean - before) / (n + 1)
         session.write("param", mean)
         try:
