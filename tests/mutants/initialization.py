@@ -52,8 +52,8 @@ MUTANTS = [
     Mutant(
         "resumed-runs-fit-again",
         "python/hotloop/training/run/planner.py",
-        "if not found or is_resumed:",
-        "if not found:",
+        "if self._is_resumed or not nodes_to_fit(self.model):",
+        "if not nodes_to_fit(self.model):",
         python(_TESTS + "a_run_goes_on"),
     ),
 ]
