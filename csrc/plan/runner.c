@@ -260,6 +260,8 @@ static hl_status go_on(run_call *call, hl_run_end *out_end, bool *out_over)
     *out_over = false;
     if (!is_end) {
         HL_TRY(wait_for_batch(call, out_end, out_over));
+        /* Where the batch is another plan's, that has the slots now; the step is still this one. */
+        call->session->unfinished = state;
         if (*out_over) return HL_OK;
         HL_TRY(take_batch(call, &is_end));
     }
@@ -371,7 +373,9 @@ static hl_status run_steps(run_call *call, int64_t n_steps, hl_run_end *out_end,
     hl_session *session = call->session;
     bool over;
     HL_TRY(check_unfinished(call));
-    if (call->state->in_step) HL_TRY(enter_plan(call, call->state->plan));
+    /* Between two micro-batches the plan is that of the next one. */
+    if (call->state->in_step && !call->state->is_between)
+        HL_TRY(enter_plan(call, call->state->plan));
     if (session->queue) HL_TRY(hl_queue_refresh(session->queue));
     HL_TRY(tune_plans(call, out_end, &over));
     if (over) return HL_OK;

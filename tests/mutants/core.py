@@ -6,6 +6,7 @@ _PASSES, _CPU, _CUDA = "csrc/passes/", "kernels/cpu/", "kernels/cuda/"
 _FILES, _PLAN = "csrc/base/os_linux_file.c", "csrc/plan/"
 _EPILOGUES = "tests/ops/test_epilogues.py"
 _FOLD = "tests/ops/test_fold.py"
+_LATE = "tests/train/test_accumulation.py::test_a_step_waits_for_the_rest_of_an_epoch"
 
 _KERNELS = [
     Mutant(
@@ -667,6 +668,21 @@ _COPIES = [
         "return device->overlap_flops > 0 && flops >= device->overlap_flops;",
         "return false;",
         host("test_device_overlap"),
+    ),
+    Mutant(
+        "a-late-batch-of-another-plan-ends-the-step",
+        _PLAN + "runner.c",
+        "        call->session->unfinished = state;\n        if (*out_over) return HL_OK;\n",
+        "        if (*out_over) return HL_OK;\n",
+        python(_LATE),
+    ),
+    Mutant(
+        "a-late-batch-of-another-plan-begins-again",
+        _PLAN + "runner.c",
+        "if (call->state->in_step && !call->state->is_between)",
+        "if (call->state->in_step)",
+        python(_LATE),
+        hangs=True,
     ),
     Mutant(
         "optimizer-leaves-the-copy",

@@ -5,6 +5,7 @@ which are float32, and far below any mistake in a divisor.
 """
 
 import random
+import time
 import warnings
 
 import hotloop as hl
@@ -13,7 +14,7 @@ import pytest
 from hotloop import nn
 from hotloop.data.batching import Group
 from hotloop.training.run.micro import next_split, split_batches
-from train.recipes import classes, exact, mlp, quiet, weights
+from train.recipes import classes, exact, mlp, quiet, same_bits, weights
 
 
 def run(X, y, batch: int, k: int, *, config=exact, model=mlp, loss="auto", weight=None, **fields):
@@ -231,3 +232,25 @@ def test_parts_of_buckets_stay_in_their_buckets() -> None:
     groups = [Group(8, 3, 0), Group(5, 1, 0), Group(8, 1, 1), Group(3, 1, 2)]
     wanted = [(4, 7, 0), (1, 1, 0), (4, 2, 1), (3, 1, 2)]
     assert [tuple(group) for group in split_batches(groups, 4)] == wanted
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_step_waits_for_the_rest_of_an_epoch(
+    workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last micro-batch has fewer rows, which is another plan, and comes late."""
+    monkeypatch.setattr("hotloop.training.run.loop.SLICE_SECONDS", 1e-3)
+    X, y = classes(n=85)
+    config = quiet(max_epochs=2, accumulate_grad_batches=2)
+
+    def run(seconds: float) -> hl.TrainResult:
+        def late(x: object, y: object) -> object:
+            time.sleep(seconds)
+            return x, y
+
+        rows = hl.DataModule.from_arrays(X, y, batch_size=16, num_workers=workers)
+        return hl.train(mlp(), rows.map(late), config)
+
+    found, wanted = run(0.002), run(0)
+    assert found.steps == wanted.steps == 6
+    assert same_bits(found.model.state_dict(), wanted.model.state_dict())
