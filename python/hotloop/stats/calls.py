@@ -63,7 +63,7 @@ class Calls:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """In the block :func:`running_calls` returns these."""
+        """In the block ``running_calls`` returns these."""
         token = _running.set(self)
         try:
             yield
