@@ -96,6 +96,16 @@ def seed(request: pytest.FixtureRequest) -> int:
     return int.from_bytes(hashlib.sha256(request.node.nodeid.encode()).digest()[:4], "little")
 
 
+@pytest.fixture(autouse=True)
+def own_global_seed() -> Iterator[None]:
+    """What a test says to hl.manual_seed is nothing to those behind it in its process."""
+    from hotloop.graph.seeds import _State
+
+    before = _State.seed, _State.n_streams
+    yield
+    _State.seed, _State.n_streams = before
+
+
 @pytest.fixture
 def rng(seed: int) -> np.random.Generator:
     """NumPy's generator with the test's seed."""

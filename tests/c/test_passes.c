@@ -697,7 +697,7 @@ static void test_relu_before_dropout(void)
 /* Adam reads the powers of its own betas. */
 static void test_adam_wants_its_powers(void)
 {
-    static const double segment[4] = {0, 3, 1, 0};
+    static const double segment[5] = {0, 3, 1, 0, 0};
     hl_type flat = {HL_DTYPE_F32, hl_shape_1d(3)}, number = {HL_DTYPE_F32, hl_shape_scalar()};
     hl_type table = {HL_DTYPE_F64, hl_shape_2d(1, 5)};
     for (int other = 0; other < 3; other++) {
