@@ -107,7 +107,7 @@ def test_the_frozen_part_of_the_encoder_is_not_trained() -> None:
         (lambda: models.bert(hidden_size=-1), "hidden_size must"),
         (lambda: models.bert(replace_head=True), "goes with num_labels="),
         (lambda: models.bert(pad_token_id=90000), "padding_idx"),
-        (lambda: models.deformable_encoder("vgg"), "backbone must be one of resnet18, resnet34, resnet50"),
+        (lambda: models.deformable_encoder("vgg"), "backbone must be one of resnet18, resnet34"),
         (lambda: models.deformable_encoder(hidden_dim=40), "hidden_dim must be a multiple of 32"),
         (lambda: models.deformable_encoder(num_feature_levels=9), "must lie in 3 ... 8, got 9"),
         (lambda: make_model("vit_tiny_patch16_224")(np.ones((1, 3, 64, 64), "f")), "img_size= of"),
