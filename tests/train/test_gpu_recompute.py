@@ -1,5 +1,6 @@
 """Recomputation on a GPU, real or emulated: the same bits in less of its memory."""
 
+import gc
 import os
 from typing import Any
 
@@ -13,6 +14,13 @@ from train.test_gpu import run_alone
 from train.test_recompute import images, norms, recurrent, transformer
 
 pytestmark = pytest.mark.skipif(not os.environ.get("HOTLOOP_TEST_GPU"), reason=NO_GPU)
+
+
+@pytest.fixture(autouse=True)
+def alone() -> None:
+    """What other tests left in the GPU's memory would count, and might go at any time."""
+    hl.empty_cache()
+    gc.collect()
 
 
 def train(made: tuple[nn.Module, Any], **fields: Any) -> tuple[dict[str, Any], Any]:
