@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import contextvars
 from collections.abc import Iterator, Mapping
@@ -119,7 +120,7 @@ class Calls:
         return self.batch["y"]
 
 
-class ModuleLoss(Module):
+class ModuleLoss(Module, abc.ABC):
     """A loss that reads modules of the model: an entry of ``losses=``.
 
     A subclass defines ``compute``. Its parameters are trained with the model's.
@@ -134,6 +135,7 @@ class ModuleLoss(Module):
         super().__init__()
         self.name = name
 
+    @abc.abstractmethod
     def compute(self, calls: Calls) -> Any:
         """The loss of a batch: a tensor of rank 0.
 
@@ -141,10 +143,9 @@ class ModuleLoss(Module):
         ----------
         calls : Calls
         """
-        raise NotImplementedError
 
 
-class ModuleMetric:
+class ModuleMetric(abc.ABC):
     """A metric that reads modules of the model: an entry of ``metrics=``.
 
     A subclass defines ``compute``; where what is to be seen is no mean, ``finish`` too.
@@ -160,6 +161,7 @@ class ModuleMetric:
     def __init__(self, name: str, mode: str = "max") -> None:
         self.name, self.mode = name, mode
 
+    @abc.abstractmethod
     def compute(self, calls: Calls) -> Mapping[str, Any]:
         """Values of a batch, by their names: tensors of rank 0.
 
@@ -169,7 +171,6 @@ class ModuleMetric:
         ----------
         calls : Calls
         """
-        raise NotImplementedError
 
     def finish(self, values: Mapping[str, float]) -> Mapping[str, float]:
         """What is shown, from the values over all batches."""

@@ -7,6 +7,7 @@ others that are not affine, and gives each node the statistics of its input
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import contextvars
 from collections.abc import Iterator, Mapping, Sequence
@@ -72,16 +73,16 @@ def pixels_of(input: Any) -> Any:
     )
 
 
-class PixelNode(Module):
+class PixelNode(Module, abc.ABC):
     """A module of channels-last pixels: ``(..., channels)``, or a dict with such a "cube"."""
 
     def forward(self, input: Any) -> Any:
         """The output of ``transform`` for a cube, or for the cube of a dict."""
         return self.transform(pixels_of(input))
 
+    @abc.abstractmethod
     def transform(self, x: Any) -> Any:
         """What the node makes of pixels ``(..., channels)``."""
-        raise NotImplementedError
 
 
 class StatisticalNode(PixelNode):
@@ -114,13 +115,13 @@ class StatisticalNode(PixelNode):
 
     # ---- what subclasses say
 
+    @abc.abstractmethod
     def shapes(self, n_channels: int) -> Mapping[str, tuple[int, ...]]:
         """The shapes of what is fitted, for inputs with so many channels."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def fit(self, found: Statistics) -> Mapping[str, npt.ArrayLike]:
         """What is fitted, from the statistics of all inputs."""
-        raise NotImplementedError
 
     def fitted(self, name: str) -> npt.NDArray[np.float64]:
         """A fitted value in float64: exactly, where training has not moved it."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from hotloop.base.messages import counted, warn
 from hotloop.errors import ConfigError, DataWarning, ShapeError
 from hotloop.graph.elementary import sigmoid
-from hotloop.stats.node import PixelNode, StatisticalNode, pixels_of
+from hotloop.stats.node import PixelNode, StatisticalNode
 from hotloop.stats.statistics import Affine, Statistics
 
 __all__ = [
@@ -272,15 +272,14 @@ class BandpassByWavelength(PixelNode):
         self.channels = slice(int(inside[0]), int(inside[-1]) + 1)
         self._waves = waves
 
-    def forward(self, input: Any) -> Any:
-        """The channels between, of a cube or of the "cube" of a dict.
+    def transform(self, x: Any) -> Any:
+        """The channels between.
 
         Raises
         ------
         ShapeError
             For another number of channels than there are wavelengths.
         """
-        x = pixels_of(input)
         if x.shape[-1] != len(self._waves):
             raise ShapeError(
                 f"BandpassByWavelength has {len(self._waves)} wavelengths, got a cube with "
