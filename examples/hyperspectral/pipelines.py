@@ -5,11 +5,13 @@
     python pipelines.py selector   which three of 61 channels tell anomalies, learnt from masks
     python pipelines.py svdd       deep SVDD of normal pixels
 
-Each prints what it found and writes a picture of scores beside the truth, `<name>.png`.
+Each prints what it found and, where matplotlib is installed, writes a picture of scores beside the
+truth, `<name>.png`.
 """
 
 import argparse
 from collections import OrderedDict
+from importlib.util import find_spec
 from itertools import pairwise
 
 import hotloop as hl
@@ -129,12 +131,10 @@ def svdd(cubes, masks, **fields):
 
 
 def draw(path, cube, mask, score):
-    import matplotlib
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(1, 3, figsize=(9, 3.2), constrained_layout=True)
+    figure = Figure(figsize=(9, 3.2), layout="constrained")
+    axes = figure.subplots(1, 3)
     panels = [(cube.mean(-1), "mean of the channels"), (score, "score"), (mask, "anomalies")]
     for axis, (image, title) in zip(axes, panels):
         axis.imshow(image)
@@ -166,7 +166,8 @@ def main():
     print("  ".join(f"{name} {value:.4g}" for name, value in shown.items()))
     inside, outside = score[masks[0]], score[~masks[0]]
     print(f"score of anomalies {np.median(inside):.4g}, of other pixels {np.median(outside):.4g}")
-    draw(f"{arguments.system}.png", cubes[0], masks[0], score)
+    if find_spec("matplotlib"):
+        draw(f"{arguments.system}.png", cubes[0], masks[0], score)
 
 
 if __name__ == "__main__":

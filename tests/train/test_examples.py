@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -124,8 +125,8 @@ def test_pipelines_of_cubes(system: str, monkeypatch: pytest.MonkeyPatch) -> Non
         assert ((chosen < 0.35) | (chosen > 0.65)).all()
 
 
-@pytest.mark.extra
 def test_a_pipeline_of_cubes_as_a_program(tmp_path: Path) -> None:
     text = run([str(CUBES), "rx", "--cubes", "20", "--size", "16"], tmp_path)
     assert re.search(r"score of anomalies [\d.]+, of other pixels [\d.]+", text)
-    assert (tmp_path / "rx.png").stat().st_size > 1000
+    if find_spec("matplotlib"):
+        assert (tmp_path / "rx.png").read_bytes().startswith(b"\x89PNG")
