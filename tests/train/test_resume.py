@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import hotloop as hl
 import numpy as np
 import pytest
 from hotloop import nn
+from hotloop.data.fingerprint import fingerprint
 from hotloop.training.checkpoints import keeper as keeper_module
 from hotloop.training.checkpoints.snapshot import Snapshot
 from hotloop.training.plans import runtime
@@ -276,6 +278,62 @@ def test_other_values(tmp_path: Path) -> None:
         hl.CheckpointError, match=r"1.weight must have shape \(9, 64\), got \(8, 64"
     ):
         hl.train(wider, data_of(), resume=first)
+
+
+def _pictures(folder: Path, seed: int) -> hl.DataModule:
+    rng = np.random.default_rng(seed)
+    for name in ("cat", "dog"):
+        (folder / name).mkdir(parents=True)
+        for i in range(8):
+            pixels = rng.integers(0, 256, (8, 8, 3), dtype=np.uint8).tobytes()
+            (folder / name / f"{i}.ppm").write_bytes(b"P6 8 8 255\n" + pixels)
+    return hl.DataModule.from_image_folder(folder, size=8, batch_size=4)
+
+
+def _parts(folder: Path, seed: int) -> hl.DataModule:
+    rng = np.random.default_rng(seed)
+    folder.mkdir()
+    for i in range(2):
+        np.save(folder / f"{i}.npy", rng.standard_normal((8, 192)).astype(np.float32))
+    return hl.DataModule.from_npy(f"{folder}/*.npy", np.arange(16) % 2, batch_size=4)
+
+
+def _cubes(folder: Path, seed: int) -> hl.DataModule:
+    rng = np.random.default_rng(seed)
+    folder.mkdir()
+    for i in range(16):
+        np.save(folder / f"{i}.npy", rng.standard_normal((4, 4, 12)).astype(np.float32))
+    return hl.DataModule.from_cubes(f"{folder}/*.npy", labels=np.arange(16) % 2, batch_size=4)
+
+
+def _mapped(folder: Path, seed: int) -> hl.DataModule:
+    return _parts(folder, seed).map(lambda x, y: (2 * x, y))
+
+
+def _episodes(folder: Path, seed: int) -> hl.DataModule:
+    return hl.DataModule.episodes(_parts(folder, seed), 1, 1, ways=2, n=8, n_val=0, n_test=0)
+
+
+@pytest.mark.parametrize("make", [_pictures, _parts, _cubes, _mapped, _episodes])
+def test_rows_that_are_read_of_files(
+    make: Callable[[Path, int], hl.DataModule], tmp_path: Path
+) -> None:
+    """The same files in another folder go on; others of the same names and lengths do not."""
+    before = fingerprint(make(tmp_path / "one", 1))
+    assert fingerprint(make(tmp_path / "two", 1)) == before
+    after = fingerprint(make(tmp_path / "three", 2))
+    assert {name for name in after if after[name] != before[name]}
+
+
+def test_other_files(tmp_path: Path) -> None:
+    """A run on images is not continued on others."""
+    one, two = _pictures(tmp_path / "one", 1), _pictures(tmp_path / "two", 2)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(192, 2))
+    config = config_of(tmp_path, max_epochs=1)
+    hl.train(net, one, config)
+    with pytest.raises(hl.ConfigError, match="with other data, got .*train x: other values"):
+        hl.train(net, two, config, max_epochs=2, resume=True)
+    assert hl.train(net, one, config, max_epochs=2, resume=True).epochs == 2
 
 
 def test_functions_are_given_again(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from hotloop import _core
 from hotloop.base.messages import counted
 from hotloop.base.rules import reject, whole
 from hotloop.data.auto_workers import AutoWorkers
+from hotloop.data.contents import digest_rows, digest_texts
 from hotloop.data.folding import FoldedSplits
 from hotloop.data.options import refuse_options
 from hotloop.data.partition import read_groups
@@ -87,6 +88,13 @@ class _Episodes:
         rows = np.concatenate([*support, np.concatenate(query)[mixed]])
         return rows, np.concatenate([ways[0], ways[1][mixed]])
 
+    def digest(self) -> str:
+        """By what the episodes are known again: the rows that they are drawn from."""
+        return digest_texts(
+            *(digest_rows(rows) for rows in self._rows),
+            *(field.digest() for field in self.fields),
+        )
+
     def make(self, numbers: Rows, epoch: int, is_training: bool) -> list[Array]:
         """The fields of some episodes; called by several threads."""
         epoch = epoch if is_training else 0
@@ -118,7 +126,7 @@ class _Episodes:
             for field in self.fields
             for k in (self.support, self.query)
         ]
-        streams = make_streams(n, types, self.make)
+        streams = make_streams(n, types, self.make, self.digest)
         inputs: list[Field] = []
         goals: list[Field] = []
         known: dict[str, Targets] = {}

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hotloop.data.contents import digest_rows
 from hotloop.data.padding import ROLES, Padding, pad_batch
 from hotloop.data.parallel import submit_ahead
 from hotloop.data.streams import Stream, gather_streams, stream_of
@@ -85,6 +86,10 @@ class Field:
         if self.series is not None:
             return self.series, self.array.shape[1]
         return series_of(self.array)
+
+    def digest(self) -> str:
+        """By what the values are known again: those of some rows, or what these are made of."""
+        return digest_rows(self.array) if self.stream is None else self.stream.digest()
 
     def flat(
         self, rows: npt.NDArray[np.int64] | None

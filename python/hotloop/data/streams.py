@@ -37,13 +37,22 @@ class Stream:
     dtype : str
     shape : tuple of int
         Of a row.
+    digest : callable
+        ``digest()`` returns by what the rows are known again; "": by nothing.
     """
 
     def __init__(
-        self, source: _core.Source, number: int, n: int, dtype: str, shape: tuple[int, ...]
+        self,
+        source: _core.Source,
+        number: int,
+        n: int,
+        dtype: str,
+        shape: tuple[int, ...],
+        digest: Callable[[], str],
     ) -> None:
         self.source = source
         self.number = number
+        self.digest = digest
         self.dtype = np.dtype(dtype)
         self.shape = (n, *shape)
 
@@ -91,7 +100,10 @@ def stream_of(array: object) -> Stream | None:
 
 
 def make_streams(
-    n: int, types: Sequence[tuple[str, tuple[int, ...]]], make: Make | _core.Source
+    n: int,
+    types: Sequence[tuple[str, tuple[int, ...]]],
+    make: Make | _core.Source,
+    digest: Callable[[], str],
 ) -> list[Array]:
     """Fields of n rows that are made together.
 
@@ -103,6 +115,8 @@ def make_streams(
     make : callable or _core.Source
         ``make(rows, epoch, is_training)`` returns an array ``(len(rows), ...)`` for each field, the
         same for the same arguments. It is called by several threads.
+    digest : callable
+        By what a run that is continued knows them again, as :class:`Stream` has it.
 
     Returns
     -------
@@ -110,7 +124,7 @@ def make_streams(
         Typed as the arrays in whose place they stand.
     """
     source = make if isinstance(make, _core.Source) else _core.Source(n, types, make)
-    streams = [Stream(source, i, n, *of) for i, of in enumerate(types)]
+    streams = [Stream(source, i, n, *of, digest) for i, of in enumerate(types)]
     return cast("list[Array]", streams)
 
 

@@ -34,6 +34,7 @@ from hotloop.base.rules import choice, either, flag, optional, reject, show, tex
 from hotloop.data.arrays import check_keys
 from hotloop.data.auto_workers import AutoWorkers
 from hotloop.data.cache_folder import check_space, find_folder, make_folder
+from hotloop.data.contents import digest_texts
 from hotloop.data.datasets.digests import feed_array, feed_function, feed_text
 from hotloop.data.datasets.samples import SampleOptions, Samples, read_samples
 from hotloop.data.folding import FoldedSplits
@@ -101,6 +102,10 @@ class _MappedRows(Samples):
         row = 0 if split.rows is None else int(split.rows[0])
         rows = np.array([row], np.int64)
         return self._batch([row], self._make(rows, 0, is_training=False))
+
+    def digest(self) -> str:
+        """By what the samples are known again: the rows that the function gets."""
+        return digest_texts(*(field.digest() for field in self.fields))
 
     def keeps(self, name: str) -> bool:
         """Whether a field is of the dtype and shape that fn was given."""

@@ -588,6 +588,10 @@ class Samples:
                 return at, sample
         return None
 
+    def digest(self) -> str:
+        """By what the samples are known again: nothing, as another call may make others."""
+        return ""
+
     def enter_epoch(self, epoch: int, is_training: bool) -> None:
         """Tells a dataset that asks for it which epoch begins; what is not trained on is of the
         first one.
@@ -623,7 +627,7 @@ def read_samples(samples: Samples, prefix: str = "", make: Any = None) -> Table:
     types = dict(samples.types)
     if samples.weighs:
         types["weight"] = ("float32", ())
-    arrays = make_streams(len(samples), list(types.values()), make or samples.read)
+    arrays = make_streams(len(samples), list(types.values()), make or samples.read, samples.digest)
     fields, targets = [], {}
     for (name, (dtype, shape)), array in zip(types.items(), arrays):
         head, _, tail = name.partition(".")

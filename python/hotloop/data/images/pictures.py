@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -15,6 +16,7 @@ from hotloop.base.rules import byte_size, choice, number, reject, show
 from hotloop.data.arrays import column_names
 from hotloop.data.augment import pack_augment
 from hotloop.data.auto_workers import AutoWorkers
+from hotloop.data.contents import digest_files, digest_rows, digest_texts
 from hotloop.data.images.annotations import (
     Wanted,
     annotation_types,
@@ -135,7 +137,8 @@ class _Making(NamedTuple):
         types |= annotation_types(self.wanted, self.mask_classes, size)
         for array in companions:
             types["label"] = str(array.dtype), array.shape[1:]
-        arrays = dict(zip(types, make_streams(n, list(types.values()), source)))
+        digest = functools.partial(_digest, files)
+        arrays = dict(zip(types, make_streams(n, list(types.values()), source, digest)))
         made = {} if label is None else {"label": label}
         if "mask" in arrays:
             made["mask"] = Targets(
@@ -164,6 +167,11 @@ class _Making(NamedTuple):
         known = None if like is None else {"": like.targets[name]}
         called = f"{prefix}y[{name!r}]" if name else f"{prefix}y"
         return read_all_targets(y, called, len(files.paths), known)[""]
+
+
+def _digest(files: ImageFiles) -> str:
+    points = () if files.points is None else (digest_rows(files.points),)
+    return digest_texts(digest_files(files.paths), digest_files(files.masks or ()), *points)
 
 
 class BadImages:

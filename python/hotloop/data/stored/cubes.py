@@ -18,6 +18,7 @@ import numpy.typing as npt
 from hotloop import _core
 from hotloop.base.rules import show
 from hotloop.base.watching import report
+from hotloop.data.contents import digest_files, digest_texts
 from hotloop.data.stored.envi import EnviImage, is_envi, read_envi_header
 from hotloop.data.stored.npy import find_files, map_npy
 from hotloop.errors import ConfigError, DataError
@@ -282,6 +283,11 @@ class Cubes:
                     "files have; write wavelengths=[...] for all"
                 )
         return np.array(known, np.float32)
+
+    def digest(self) -> str:
+        """By what the rows are known again."""
+        scale = [repr(cube.scale if self._scale is None else self._scale) for cube in self.files]
+        return digest_texts(digest_files([cube.path for cube in self.files]), *scale)
 
     def make(self, rows: npt.NDArray[np.int64], epoch: int, is_training: bool) -> list[Array]:
         """The cubes of a batch; called by several threads."""

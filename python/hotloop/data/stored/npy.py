@@ -26,6 +26,7 @@ from hotloop import _core
 from hotloop.base.messages import warn
 from hotloop.base.rules import show
 from hotloop.data.arrays import DTYPES, graph_dtype
+from hotloop.data.contents import digest_files
 from hotloop.data.streams import make_streams
 from hotloop.errors import DataError, DataWarning
 
@@ -181,7 +182,7 @@ def read_npy(given: Any, name: str, *, allow_nonfinite: bool) -> Array:
             )
             break
     parts = _Parts(files, name, allow_nonfinite=allow_nonfinite)
-    (stream,) = make_streams(parts.n, [(parts.dtype, first.shape[1:])], parts.make)
+    (stream,) = make_streams(parts.n, [(parts.dtype, first.shape[1:])], parts.make, parts.digest)
     return stream
 
 
@@ -246,6 +247,10 @@ class _Parts:
         self.dtype = graph_dtype(files[0].dtype.newbyteorder("="))
         self._checks = files[0].dtype.kind == "f" and not allow_nonfinite
         self._map = functools.lru_cache(maxsize=_MOST_MAPPED)(self._map_anew)
+
+    def digest(self) -> str:
+        """By what the rows are known again."""
+        return digest_files([file.path for file in self._files])
 
     def _map_anew(self, number: int) -> Array:
         file = self._files[number]
