@@ -451,6 +451,70 @@ def test_other_channels_than_those_of_the_fit() -> None:
         fit(sequential(band=band, norm=stats.ZScoreNormalizerGlobal()))
 
 
+def test_phase_1_alone_is_known_to_predict(tmp_path: Path) -> None:
+    """A model that was fitted and not trained is standardised and saved as others are."""
+    data = hl.DataModule.from_arrays(CUBES, standardize=True, val=None)
+    model = sequential(rx=stats.RXGlobal())
+    hl.train(model, data, quiet(max_epochs=0))
+    scaled = (CUBES - CUBES.mean(0, np.float64)) / CUBES.std(0, dtype=np.float64)
+    centred = scaled.reshape(-1, 12) - scaled.mean((0, 1, 2))
+    covariance = np.cov(centred.T)
+    want = np.einsum("ni,ij,nj->n", centred, np.linalg.inv(covariance), centred)
+    got = hl.predict(model, CUBES)
+    np.testing.assert_allclose(got.reshape(-1), want, rtol=0.01)
+    hl.save(model, tmp_path / "rx.safetensors")
+    np.testing.assert_array_equal(hl.predict(hl.load(tmp_path / "rx.safetensors"), CUBES), got)
+
+
+def _lit(waves: Any, n: int = 6) -> hl.DataModule:
+    """Cubes beside the wavelengths of their channels."""
+    waves = np.tile(np.asarray(waves, np.float32), (n, 1))
+    return hl.DataModule.from_arrays({"cube": CUBES[:n], "wavelengths": waves}, batch_size=3)
+
+
+def test_other_wavelengths_than_those_of_the_fit(tmp_path: Path) -> None:
+    waves, other = np.linspace(430, 870, 12), np.linspace(430, 870, 12)
+    other[4] += 2
+    model = fit(sequential(norm=stats.MinMaxNormalizer(), rx=stats.RXGlobal()), _lit(waves))
+    words = (
+        r"the model was fitted to 12 channels of 430 to 870 nm, got 12 channels of 430 to 870 nm "
+        r"in row \d, at channel 4 592 for 590 nm; resample the cubes"
+    )
+    hl.save(model, tmp_path / "rx.safetensors")
+    for run in (model, hl.load(tmp_path / "rx.safetensors")):
+        assert hl.predict(run, _lit(waves), split="train").shape == (6, 6, 5, 1)
+        with pytest.raises(hl.DataError, match="^predict: " + words):
+            hl.predict(run, _lit(other), split="train")
+    with pytest.raises(hl.DataError, match="^predict: " + words):
+        hl.predict(model, {"cube": CUBES[:1], "wavelengths": other[None]})
+    with pytest.raises(hl.DataError, match="^train: " + words):
+        fit(model, _lit(other))
+
+
+def test_cubes_whose_wavelengths_differ() -> None:
+    waves = np.tile(np.linspace(430, 870, 12), (6, 1))
+    waves[5] += 1
+    data = hl.DataModule.from_arrays({"cube": CUBES[:6], "wavelengths": waves}, batch_size=3)
+    with pytest.raises(hl.DataError, match=r"the first cube has .*, got .* in row 5 of train, at"):
+        fit(sequential(rx=stats.RXGlobal()), data)
+    band = stats.BandpassByWavelength(np.linspace(400, 800, 12), low=500)
+    words = "band: BandpassByWavelength has 12 channels of 400 to 800 nm, got 12 channels of 430 to"
+    with pytest.raises(hl.DataError, match=words):
+        fit(sequential(band=band, rx=stats.RXGlobal()), _lit(np.linspace(430, 870, 12)))
+    # A model without such nodes may be one of all wavelengths.
+    ones = {"cube": CUBES[:6].mean((1, 2)), "wavelengths": waves}
+
+    class Plain(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(12, 1)
+
+        def forward(self, x: Any) -> Any:
+            return self.layer(x["cube"] + x["wavelengths"])
+
+    hl.train(Plain(), (ones, np.zeros(6, np.float32)), quiet(max_epochs=1))
+
+
 def test_a_singular_covariance() -> None:
     x = np.concatenate([CUBES, CUBES[..., :2]], -1)
     with pytest.warns(hl.DataWarning, match=r"RXGlobal: .* has rank 12 of 14 .* eps=1e-06 decides"):

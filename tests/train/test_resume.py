@@ -331,7 +331,7 @@ def test_other_files(tmp_path: Path) -> None:
     net = nn.Sequential(nn.Flatten(), nn.Linear(192, 2))
     config = config_of(tmp_path, max_epochs=1)
     hl.train(net, one, config)
-    with pytest.raises(hl.ConfigError, match="with other data, got .*train x: other values"):
+    with pytest.raises(hl.ConfigError, match=r"with other data, got .*train x: other values"):
         hl.train(net, two, config, max_epochs=2, resume=True)
     assert hl.train(net, one, config, max_epochs=2, resume=True).epochs == 2
 

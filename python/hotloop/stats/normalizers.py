@@ -241,6 +241,7 @@ class BandpassByWavelength(PixelNode):
 
     Attributes
     ----------
+    wavelengths : float64 array (channels,)
     channels : slice
         Of the cube.
 
@@ -270,7 +271,7 @@ class BandpassByWavelength(PixelNode):
                 f"wavelengths from {waves[0]:g} to {waves[-1]:g}"
             )
         self.channels = slice(int(inside[0]), int(inside[-1]) + 1)
-        self._waves = waves
+        self.wavelengths = waves
 
     def transform(self, x: Any) -> Any:
         """The channels between.
@@ -280,13 +281,13 @@ class BandpassByWavelength(PixelNode):
         ShapeError
             For another number of channels than there are wavelengths.
         """
-        if x.shape[-1] != len(self._waves):
+        if x.shape[-1] != len(self.wavelengths):
             raise ShapeError(
-                f"BandpassByWavelength has {len(self._waves)} wavelengths, got a cube with "
+                f"BandpassByWavelength has {len(self.wavelengths)} wavelengths, got a cube with "
                 f"{x.shape[-1]} channels (shape {x.shape})"
             )
         return x[..., self.channels]
 
     def extra_repr(self) -> str:
         """The channels."""
-        return f"{self.channels.start}:{self.channels.stop} of {len(self._waves)}"
+        return f"{self.channels.start}:{self.channels.stop} of {len(self.wavelengths)}"

@@ -596,7 +596,7 @@ def evaluate(
         return _evaluate_loaded(model, data, split, config)
     if known is not None:
         for field in part.fields:
-            known.warn_of_pixels("evaluate", field.name, field.array)
+            known.check_input("evaluate", field.name, field.array)
     warn_of_untrained_norms("evaluate", model)
     transforms = known.transforms if known is not None else None
     return _score(model, data, split, config, transforms, data, split)

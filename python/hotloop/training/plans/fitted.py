@@ -26,6 +26,7 @@ from hotloop.errors import BusyError, ConfigError, DataWarning, ModelWarning, Sh
 from hotloop.nn.module import Module
 from hotloop.nn.state import METADATA
 from hotloop.training.config import TrainingConfig
+from hotloop.training.plans.wavelengths import FIELD, check_wavelengths
 
 __all__ = [
     "Fitted",
@@ -119,6 +120,8 @@ class Fitted:
         padding, what stands there, and whether each row has a target.
     encoding : Encoding or None
         Of a table: what becomes of its columns.
+    wavelengths : list of float or None
+        Of the channels that statistical nodes were fitted to, in nanometres.
     """
 
     classes: list[Any] | dict[str, Any] | None
@@ -136,6 +139,7 @@ class Fitted:
     pixels: dict[str, bool] = dataclasses.field(default_factory=dict)
     padding: tuple[str, float, bool] | None = None
     encoding: Encoding | None = None
+    wavelengths: list[float] | None = None
 
     def encode(self, what: str, table: Any) -> Any:
         """What forward takes of a table's rows; None where training had no table, or it is none.
@@ -171,8 +175,9 @@ class Fitted:
                 "where the training data is made"
             )
 
-    def warn_of_pixels(self, what: str, name: str, array: Any) -> None:
-        """Warns where an input is uint8 and that of training was not, or the other way round.
+    def check_input(self, what: str, name: str, array: Any) -> None:
+        """Warns where an input is uint8 and that of training was not, or the other way round, and
+        refuses cubes of other wavelengths.
 
         Parameters
         ----------
@@ -181,7 +186,13 @@ class Fitted:
         name : str
             Of the input's field.
         array : ndarray
+
+        Raises
+        ------
+        DataError
         """
+        if name == FIELD and self.wavelengths is not None:
+            check_wavelengths(what, self.wavelengths, array)
         is_pixels = array.dtype == np.uint8
         if self.pixels.get(name, is_pixels) == is_pixels or array.dtype.kind not in "uf":
             return

@@ -163,7 +163,7 @@ class Inputs:
                     "use .astype(np.int64) if they are whole"
                 )
             assert self._fitted is not None  # it has the fields
-            self._fitted.warn_of_pixels(self._what, name, array)
+            self._fitted.check_input(self._what, name, array)
         shapes = [shape for _, _, shape in self._fields]
         if [a.shape for a in self.arrays] == shapes and self.arrays:
             self._is_row = True  # one row without the dim of rows

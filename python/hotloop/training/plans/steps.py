@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -34,6 +35,7 @@ from hotloop.training.plans.runtime import (
     table_columns,
 )
 from hotloop.training.plans.target_scale import TargetScale
+from hotloop.training.plans.wavelengths import wavelengths_of
 from hotloop.training.scoring.functions import FunctionMetric
 from hotloop.training.scoring.losses import (
     Loss,
@@ -55,11 +57,20 @@ if TYPE_CHECKING:
     from hotloop.data.module import DataModule
     from hotloop.data.split import Split
     from hotloop.graph.trace import Trace
+    from hotloop.nn.module import Module
     from hotloop.nn.parameter import Variable
     from hotloop.training.config import TrainingConfig
     from hotloop.training.config.parts import ParamGroup
 
-__all__ = ["EvalPlan", "EvalPlans", "Steps", "Traced", "graphs_of_parts", "run_plans"]
+__all__ = [
+    "EvalPlan",
+    "EvalPlans",
+    "Steps",
+    "Traced",
+    "graphs_of_parts",
+    "metadata_of",
+    "run_plans",
+]
 
 
 class Traced(NamedTuple):
@@ -100,6 +111,34 @@ class Made(NamedTuple):
 Terms = tuple[int, int | None, float]  # as Graph.training_step takes them
 EvalPlans = list[EvalPlan]
 _MAX_NAMES = 10  # that a warning lists
+
+
+def metadata_of(model: Module, data: DataModule, config: TrainingConfig) -> Fitted:
+    """What is known of the data that a model is fitted to, whatever its loss.
+
+    Parameters
+    ----------
+    model : Module
+    data : DataModule
+    config : TrainingConfig
+    """
+    split = data.split("train")
+    assert split is not None  # training always has this split
+    inputs = [field for field in split.fields if field.is_input]
+    return Fitted(
+        classes=data.classes,
+        target_kind="none",
+        link=None,
+        transforms=list(data.transforms),
+        fields=[(f.name, f.dtype, f.shape) for f in inputs],
+        columns=list(inputs[0].columns) if len(inputs) == 1 and inputs[0].columns else None,
+        config=config.replace(callbacks=()),
+        scoring=scoring_of(config),
+        pixels={f.name: f.array.dtype == np.uint8 for f in inputs},
+        padding=padding_of(split.fields),
+        encoding=data.encoding,
+        wavelengths=wavelengths_of(model, data),
+    )
 
 
 class Steps:
@@ -202,26 +241,15 @@ class Steps:
         config : TrainingConfig
             With what was chosen for "auto".
         """
-        data, loss, runtime = self.data, self.loss, self.runtime
-        split = data.split("train")
-        assert split is not None  # training always has this split
-        inputs = [field for field in split.fields if field.name.split(".")[0] == "x"]
-        return Fitted(
-            classes=data.classes,
+        loss, runtime = self.loss, self.runtime
+        return dataclasses.replace(
+            metadata_of(runtime.model, self.data, config),
             target_kind=self._of_tasks({task.name: task.kind for task in self.tasks}, "none"),
             link=self._of_tasks({task.name: task.link for task in self.tasks}, None),
             class_axis=self._of_tasks({task.name: task.axis for task in self.tasks}, None),
-            transforms=list(data.transforms),
-            fields=[(f.name, f.dtype, f.shape) for f in inputs],
             numbers=runtime.last_numbers(),
             loss=loss.saved_name if loss is not None else "training_step",
-            columns=list(inputs[0].columns) if len(inputs) == 1 and inputs[0].columns else None,
             autotune_cache=runtime.device.autotune_cache(),
-            config=config.replace(callbacks=()),
-            scoring=scoring_of(config),
-            pixels={f.name: f.array.dtype == np.uint8 for f in inputs},
-            padding=padding_of(split.fields),
-            encoding=data.encoding,
         )
 
     @staticmethod

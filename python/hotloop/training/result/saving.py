@@ -182,6 +182,7 @@ def _describe(model: Module, constants: _Constants) -> dict[str, Any]:
         "scoring": fitted.scoring,
         "columns": fitted.columns,
         "encoding": fitted.encoding.to_data() if fitted.encoding is not None else None,
+        "wavelengths": fitted.wavelengths,
         "autotune_cache": fitted.autotune_cache,
         "target_scale": {
             name: [constants.name_of(array) for array in arrays]
@@ -295,6 +296,7 @@ class LoadedModel(PredictOnly):
             pixels=dict(fitted.get("pixels", {})),  # not in older files
             padding=tuple(fitted["padding"]) if fitted.get("padding") else None,
             encoding=Encoding.from_data(encoding) if encoding is not None else None,
+            wavelengths=fitted.get("wavelengths"),
         )
         lines = fitted.get("autotune_cache", fitted.get("choices", ""))  # choices: in older files
         take_autotune_cache(str(lines))

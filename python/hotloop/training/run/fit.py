@@ -29,9 +29,10 @@ from hotloop.training.checkpoints.resuming import (
 from hotloop.training.config import TrainingConfig
 from hotloop.training.loggers.loggers import check_loggers
 from hotloop.training.plans.accelerator import losing_device, take_autotune_cache
-from hotloop.training.plans.fitted import check_model, exclusive
+from hotloop.training.plans.fitted import check_model, exclusive, set_metadata
 from hotloop.training.plans.methods import check_callbacks
 from hotloop.training.plans.precision import wants_scale
+from hotloop.training.plans.steps import metadata_of
 from hotloop.training.result.result import TrainResult
 from hotloop.training.run.header import describe_fitting
 from hotloop.training.run.loop import Run, result_of_nothing
@@ -163,6 +164,7 @@ def train(
                         seconds = time.perf_counter() - began
                         if not is_quiet:
                             show(f"hotloop: fitted {describe_fitting(planner)}")
+                        set_metadata(model, metadata_of(model, data, planner.config))
                         result = result_of_nothing(planner, seconds, "completed")
                     else:
                         run = Run(planner, interrupts, began, config, resumed)

@@ -50,6 +50,7 @@ from hotloop.training.plans.runtime import (
     run_whole,
 )
 from hotloop.training.plans.steps import EvalPlan, EvalPlans, Steps, Traced, graphs_of_parts
+from hotloop.training.plans.wavelengths import check_wavelengths, wavelengths_of
 from hotloop.training.run.anomaly import Anomalies
 from hotloop.training.run.events import Events
 from hotloop.training.run.micro import next_split, split_batches
@@ -263,6 +264,9 @@ class Planner:
 
     def _fit_nodes(self, watch: Watch) -> None:
         """Fits statistical nodes; a checkpoint has what was fitted."""
+        waves, known = wavelengths_of(self.model, self.data), fitted_of(self.model)
+        if waves is not None and known is not None and known.wavelengths is not None:
+            check_wavelengths("train", known.wavelengths, [waves])
         if self._is_resumed or not nodes_to_fit(self.model):
             return
         watch.begin("fitting statistics")
