@@ -91,6 +91,9 @@ int hl_os_file_create(hl_os_file directory, const char *name, hl_os_file *out_fi
 int hl_os_file_open(hl_os_file directory, const char *name, hl_os_file *out_file,
                     int64_t *out_bytes);
 int hl_os_file_read(hl_os_file file, void *data, size_t bytes); /* all of it, else EIO */
+int hl_os_file_read_at(hl_os_file file, int64_t at, void *data, size_t bytes); /* the same */
+/* Lets the system read so much ahead, if it will. */
+void hl_os_file_expect(hl_os_file file, int64_t at, int64_t bytes);
 /* Removes a regular file if no living process holds hl_os_file_create's lock; best effort. */
 void hl_os_file_sweep(hl_os_file directory, const char *name);
 int hl_os_file_reserve(hl_os_file file, int64_t bytes);

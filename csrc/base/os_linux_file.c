@@ -111,19 +111,36 @@ int hl_os_file_open(hl_os_file directory, const char *name, hl_os_file *out_file
     return 0;
 }
 
-int hl_os_file_read(hl_os_file file, void *data, size_t bytes)
+/* at < 0: from where the file stands. */
+static int read_all(int fd, int64_t at, void *data, size_t bytes)
 {
     int error = hl_os_fault_take();
     if (error) return error;
     char *rest = data;
     while (bytes > 0) {
-        ssize_t n = read(file.descriptor, rest, bytes);
+        ssize_t n = at < 0 ? read(fd, rest, bytes) : pread(fd, rest, bytes, (off_t)at);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) return n < 0 ? errno : EIO;
         rest += n;
+        at += at < 0 ? 0 : n;
         bytes -= (size_t)n;
     }
     return 0;
+}
+
+int hl_os_file_read(hl_os_file file, void *data, size_t bytes)
+{
+    return read_all(file.descriptor, -1, data, bytes);
+}
+
+int hl_os_file_read_at(hl_os_file file, int64_t at, void *data, size_t bytes)
+{
+    return read_all(file.descriptor, at, data, bytes);
+}
+
+void hl_os_file_expect(hl_os_file file, int64_t at, int64_t bytes)
+{
+    (void)posix_fadvise(file.descriptor, (off_t)at, (off_t)bytes, POSIX_FADV_WILLNEED);
 }
 
 void hl_os_file_sweep(hl_os_file directory, const char *name)

@@ -341,21 +341,6 @@ static hl_status check_options(const hl_image_source_options *options)
     return hl_augment_check(options->augment);
 }
 
-/* The beginning of each of n_wanted paths. */
-static hl_status find_paths(const char *what, const char *at, size_t bytes, int64_t n_wanted,
-                            const char **out)
-{
-    const char *end = at + bytes;
-    int64_t n = 0;
-    for (const char *stop; at < end && (stop = memchr(at, '\0', (size_t)(end - at))); n++) {
-        if (n < n_wanted) out[n] = at;
-        at = stop + 1;
-    }
-    if (n == n_wanted && at == end) return HL_OK;
-    return hl_status_set(HL_ERROR_CONFIG, "%s: must be %lld, each with a NUL, got %lld", what,
-                         (long long)n_wanted, (long long)n);
-}
-
 static void find_types(hl_image_source *source)
 {
     const hl_augment *augment = &source->augment;
@@ -387,10 +372,11 @@ static hl_status init(hl_image_source *source)
     size_t n = (size_t)options->n, n_files = annotations->masks ? 2 * n : n;
     HL_TRY(hl_mutex_create(&source->mutex));
     HL_TRY(hl_alloc(n_files * sizeof *source->paths, (void **)&source->paths));
-    HL_TRY(find_paths("paths", options->paths, options->paths_bytes, options->n, source->paths));
+    HL_TRY(hl_source_find_paths("paths", options->paths, options->paths_bytes, options->n,
+                                source->paths));
     if (annotations->masks)
-        HL_TRY(find_paths("masks", annotations->masks, annotations->masks_bytes, options->n,
-                          source->paths + n));
+        HL_TRY(hl_source_find_paths("masks", annotations->masks, annotations->masks_bytes,
+                                    options->n, source->paths + n));
     HL_TRY(hl_jpeg_create(&source->jpeg));
     if (options->policy != HL_IMAGE_RAISE) HL_TRY(hl_alloc_zero(n, (void **)&source->is_bad));
     if (options->caching == HL_IMAGE_CACHE_NOTHING) return HL_OK;

@@ -33,4 +33,9 @@ typedef struct hl_source {
     void *context;
 } hl_source;
 
+/* The names in a text of n_wanted, one behind another, each with its NUL; ConfigError, with `what`
+ * in its words, for another number of them. */
+hl_status hl_source_find_paths(const char *what, const char *text, size_t bytes, int64_t n_wanted,
+                               const char **out_paths);
+
 #endif

@@ -133,6 +133,22 @@ def image_report(source: Source, /) -> dict[str, Any]:
     image_source.
     """
 
+def file_source(
+    paths: bytes,
+    offsets: npt.NDArray[np.int64],
+    divisors: npt.NDArray[np.float32],
+    shape: tuple[int, ...],
+    allow_nonfinite: bool,
+    function: Callable[[npt.NDArray[np.int64], int, bool], Sequence[npt.NDArray[Any]]],
+    /,
+) -> Source:
+    """A Source of float32 rows of a shape, each of which lies in a file, from an offset in bytes
+    on, and is divided by its divisor. Names of files stand in bytes, each with a NUL.
+
+    Batches that cannot be read, or have numbers that are not finite and may not, are made by
+    function, as Source has it, which may say more of what is wrong.
+    """
+
 def augment(
     image: npt.NDArray[np.uint8],
     augment: tuple[Any, ...],

@@ -264,6 +264,9 @@ static PyMethodDef functions[] = {
     {"image_report", HL_PY_METH_FAST(hl_py_image_report),
      "image_report($module, source, /)\n--\n\nbad_rows, first_bad, cached_rows, cached_bytes of "
      "an image_source."},
+    {"file_source", HL_PY_METH_FAST(hl_py_file_source),
+     "file_source($module, paths, offsets, divisors, shape, allow_nonfinite, function, /)\n--\n\n"
+     "A Source of float32 rows that lie in files as they are."},
     {"augment", HL_PY_METH_FAST(hl_py_augment),
      "augment($module, image, augment, key, labels=None, points=None, source=None, /)\n--\n\n"
      "Planes, labels, points, whether each is inside, and the matrix from the output to the "

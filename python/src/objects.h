@@ -54,6 +54,9 @@ typedef struct hl_py_source {
     void (*destroy)(void *made);
 } hl_py_source;
 
+/* The fill of an hl_source whose context is an hl_py_source: its function makes the rows. */
+hl_status hl_py_fill_by_function(void *context, const hl_batch *batch, void *const *fields);
+
 typedef struct hl_py_session {
     PyObject_HEAD hl_session *session; /* NULL: closed */
     hl_py_device *device;

@@ -94,8 +94,7 @@ hl_status hl_py_keep_exception(hl_py_state *state, hl_status code)
     return status;
 }
 
-/* The fill of hl_source. */
-static hl_status fill_by_function(void *context, const hl_batch *batch, void *const *fields)
+hl_status hl_py_fill_by_function(void *context, const hl_batch *batch, void *const *fields)
 {
     hl_py_source *self = context;
     PyGILState_STATE gil = PyGILState_Ensure();
@@ -172,7 +171,7 @@ static PyObject *make_source(PyTypeObject *type, PyObject *args, PyObject *kwarg
     hl_py_source *self = (hl_py_source *)PyType_GenericAlloc(type, 0);
     if (!self) return NULL;
     self->source.n_rows = n;
-    self->source.fill = fill_by_function;
+    self->source.fill = hl_py_fill_by_function;
     self->source.context = self;
     self->function = Py_NewRef(given[2]);
     if (read_types(self, given[1])) return (PyObject *)self;

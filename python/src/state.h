@@ -114,6 +114,7 @@ HL_PY_FAST(hl_py_decode_image);
 HL_PY_FAST(hl_py_image_header);
 HL_PY_FAST(hl_py_image_report);
 HL_PY_FAST(hl_py_augment);
+HL_PY_FAST(hl_py_file_source);
 HL_PY_FAST_KEYWORDS(hl_py_predict);
 HL_PY_FAST_KEYWORDS(hl_py_survey);
 HL_PY_FAST_KEYWORDS(hl_py_image_source);

@@ -10,7 +10,8 @@ import hotloop as hl
 import hotloop.nn.functional as F
 import numpy as np
 import pytest
-from hotloop import nn, stats
+from hotloop import _core, nn, stats
+from hotloop.training.plans import initialization
 from hotloop.training.plans.initialization import Fitting
 from train.recipes import quiet, same_bits
 
@@ -247,13 +248,32 @@ class Before(nn.Module):
 
 
 @pytest.mark.parametrize("make", [chain, Mixed])
-def test_the_cut_into_batches_changes_nothing(make: Any) -> None:
+def test_the_cut_into_batches_changes_nothing(make: Any, monkeypatch: Any) -> None:
     want = fit(make(), batch_size=30)
     for size in (1, 7, 16):
-        got = fit(make(), batch_size=size)
+        monkeypatch.setattr(initialization, "_BATCH_BYTES", size * 4 * CUBES[0].size)
+        got = fit(make(), batch_size=30)
         for (name, a), (_, b) in zip(want.named_modules(), got.named_modules(), strict=True):
             for key, value in getattr(a, "statistics", {}).items():
                 close(b.statistics[key], value), (name, key, size)
+
+
+def test_batches_of_a_pass_are_small(tmp_path: Path) -> None:
+    """Training's may be large: a pass needs no more memory for that, nor a limit of it."""
+    rng = np.random.default_rng(0)
+    for i in range(16):
+        np.save(tmp_path / f"{i:02}.npy", rng.standard_normal((64, 128, 64), np.float32))
+    data = hl.DataModule.from_cubes(f"{tmp_path}/*.npy", val=8, batch_size=14, num_workers=1)
+    model = sequential(pca=stats.TrainablePCA(2), rx=stats.RXGlobal())
+    _core.alloc_peak_reset()
+    before = _core.alloc_stats()["current_bytes"]
+    fit(model, data)
+    assert _core.alloc_stats()["peak_bytes"] - before < 15 * 2**21  # training: 3 x 8 x 2**21
+    fields: dict[str, Any] = {"unfreeze": ["pca"], "losses": [(stats.OrthogonalityLoss("pca"), 1)]}
+    for limit in range(20, 48, 4):
+        model = sequential(pca=stats.TrainablePCA(2), rx=stats.RXGlobal())
+        fields |= {"metrics": [stats.ExplainedVariance("pca")], "memory_limit": f"{limit} MB"}
+        hl.train(model, data, quiet(accelerator="cpu", max_epochs=1, **fields))
 
 
 def test_numbers_far_from_zero_keep_their_variance() -> None:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from hotloop import _core
 
-__all__ = ["Stream", "gather_streams", "make_streams", "stream_of"]
+__all__ = ["Make", "Stream", "gather_streams", "make_streams", "stream_of"]
 
 Array = npt.NDArray[Any]
 Make = Callable[[npt.NDArray[np.int64], int, bool], Sequence[Array]]

@@ -21,6 +21,7 @@ from hotloop.base.watching import report
 from hotloop.data.contents import digest_files, digest_texts
 from hotloop.data.stored.envi import EnviImage, is_envi, read_envi_header
 from hotloop.data.stored.npy import find_files, map_npy
+from hotloop.data.streams import Make
 from hotloop.errors import ConfigError, DataError
 
 __all__ = ["Cube", "Cubes", "open_cube", "read_masks"]
@@ -286,8 +287,23 @@ class Cubes:
 
     def digest(self) -> str:
         """By what the rows are known again."""
-        scale = [repr(cube.scale if self._scale is None else self._scale) for cube in self.files]
+        scale = [repr(self._divisor(cube)) for cube in self.files]
         return digest_texts(digest_files([cube.path for cube in self.files]), *scale)
+
+    def source(self) -> Make | _core.Source:
+        """What makes the rows: the core, where files hold them as they are."""
+        begins = [cube.begin for cube in self.files if cube.begin is not None]
+        if len(begins) < len(self.files):
+            return self.make
+        paths = b"".join(os.fsencode(cube.path) + b"\0" for cube in self.files)
+        divisors = np.array([self._divisor(cube) for cube in self.files], np.float32)
+        offsets = np.array(begins, np.int64)
+        return _core.file_source(
+            paths, offsets, divisors, self.shape, not self._checks, self.make
+        )
+
+    def _divisor(self, cube: Cube) -> float:
+        return cube.scale if self._scale is None else self._scale
 
     def make(self, rows: npt.NDArray[np.int64], epoch: int, is_training: bool) -> list[Array]:
         """The cubes of a batch; called by several threads."""
@@ -298,13 +314,10 @@ class Cubes:
 
     def _read(self, row: int, out: npt.NDArray[np.float32]) -> None:
         cube = self.files[row]
-        if cube.begin is not None:
-            _read_bytes(cube, f"{self.label}[{row}]", out)
-        else:
-            values = read_cube(cube, f"{self.label}[{row}]")
-            with np.errstate(over="ignore"):  # infinities are refused
-                _copy_cube(values, out)
-        scale = cube.scale if self._scale is None else self._scale
+        values = read_cube(cube, f"{self.label}[{row}]")
+        with np.errstate(over="ignore"):  # infinities are refused
+            _copy_cube(values, out)
+        scale = self._divisor(cube)
         if scale != 1.0:
             out /= np.float32(scale)
         if self._checks and _core.check_finite(out) is not None:
@@ -320,24 +333,6 @@ def _copy_cube(values: Array, out: npt.NDArray[np.float32]) -> None:
     slowest = int(np.argmax(values.strides))
     for part, found in zip(np.moveaxis(out, slowest, 0), np.moveaxis(values, slowest, 0)):
         part[...] = found
-
-
-def _read_bytes(cube: Cube, label: str, out: npt.NDArray[np.float32]) -> None:
-    """A file's numbers, straight into a batch."""
-    try:
-        with open(cube.path, "rb", buffering=0) as file:
-            file.seek(cube.begin or 0)
-            left = memoryview(out.data).cast("B")
-            while left:
-                n = file.readinto(left)
-                if not n:
-                    raise OSError(
-                        f"it has {out.size - -(-len(left) // 4):,} numbers, and {out.size:,} when "
-                        "it was looked at"
-                    )
-                left = left[n:]
-    except OSError as error:
-        raise DataError(f"{label}: {cube.path!r} cannot be read ({error})") from error
 
 
 def read_cube(cube: Cube, label: str) -> Array:

@@ -179,7 +179,7 @@ class FileData(SeriesData):
         cubes = Cubes(files, "files", key=key, scale=divisor, allow_nonfinite=allow_nonfinite)
         options = {"num_workers": "auto", **options}
         n, names = len(cubes.files), [cube.path for cube in cubes.files]
-        (stream,) = make_streams(n, [("float32", cubes.shape)], cubes.make, cubes.digest)
+        (stream,) = make_streams(n, [("float32", cubes.shape)], cubes.source(), cubes.digest)
         inputs = {"cube": stream}
         waves = cubes.wavelengths() if wavelengths is None else _read_waves(wavelengths, cubes)
         if waves is not None:

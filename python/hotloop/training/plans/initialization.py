@@ -9,6 +9,7 @@ by the mean of the first sample, so that they do not depend on how samples are c
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from hotloop.data.batching import Group
 from hotloop.data.split import nest_fields
 from hotloop.errors import ConfigError, DataError
 from hotloop.graph.pointwise import maximum, minimum
@@ -35,7 +37,6 @@ from hotloop.training.plans.runtime import (
 
 if TYPE_CHECKING:
     from hotloop import _core
-    from hotloop.data.batching import Group
     from hotloop.data.module import DataModule
     from hotloop.data.split import Split
     from hotloop.graph.trace import Trace
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
     from hotloop.training.config import TrainingConfig
 
 __all__ = ["Fitting", "nodes_to_fit"]
+
+_BATCH_BYTES = 8 << 20  # of a pass's batch, unless a row has more
+_ITEM_BYTES = 4  # most fields are float32
 
 
 def nodes_to_fit(model: Module) -> dict[str, StatisticalNode]:
@@ -388,7 +392,7 @@ class Fitting:
     def _pass(self, left: Mapping[str, StatisticalNode], check: Callable[[], None]) -> None:
         runtime = Runtime(self._model, self.device, seed=self._config.seed, config=self._config)
         try:
-            groups = self._data.batches("train", training=False, merge_tail=False)
+            groups = self._groups()
             # The first sample alone says what its pixels are about.
             one = groups[0]._replace(rows=1, batches=1)
             shifts = {
@@ -404,6 +408,22 @@ class Fitting:
                     task.node.take(known)
         finally:
             runtime.close()
+
+    def _groups(self) -> list[Group]:
+        """Batches of a few megabytes, whatever the user's are: statistics are the same, less memory
+        is taken, and a pass reads what is in the caches still.
+        """
+        split = self._data.split("train")
+        assert split is not None  # DataModule always has training rows
+        groups = self._data.batches("train", training=False, merge_tail=False)
+        made = []
+        for number, part in enumerate(split.parts):
+            own = [group for group in groups if group.part == number]
+            n = sum(group.rows * group.batches for group in own)
+            row = sum(math.prod(field.shape) for field in part.fields) * _ITEM_BYTES
+            rows = max(1, min(_BATCH_BYTES // max(row, 1), n))
+            made += [Group(rows, n // rows, number), Group(n % rows, 1, number)]
+        return [group for group in made if group.rows and group.batches]
 
     def _sum(
         self,

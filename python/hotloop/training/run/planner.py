@@ -205,6 +205,7 @@ class Planner:
             if self.is_fitted_alone:
                 return
             self.device.memory_peak_reset()
+            _core.alloc_peak_reset()  # what fitting nodes took is free again
             with self.explaining_memory():
                 self._prepare_phases(watch)
 
@@ -556,7 +557,10 @@ class Planner:
         groups = self._groups(name, training=False)
         rows, _, number = groups[0]
         graph = self.steps.eval_graph(split.parts[number], rows, self.val_sums, split)
-        return [self._limit.watch(lambda: self.runtime.predict(graph))] * len(groups)
+        loading = self.data.loading(name)
+        n_slots = self.runtime.ring(self.data.num_workers, rows, **loading)["n_slots"]
+        one = self._limit.watch(lambda: self.runtime.predict(graph, n_slots=n_slots))
+        return [one] * len(groups)
 
     def _predict_statistics(self, groups: list[Group]) -> list[dict[str, Any]]:
         """The plans of averages' statistics, predicted by that of full batches."""
