@@ -298,9 +298,7 @@ class Cubes:
         paths = b"".join(os.fsencode(cube.path) + b"\0" for cube in self.files)
         divisors = np.array([self._divisor(cube) for cube in self.files], np.float32)
         offsets = np.array(begins, np.int64)
-        return _core.file_source(
-            paths, offsets, divisors, self.shape, not self._checks, self.make
-        )
+        return _core.file_source(paths, offsets, divisors, self.shape, not self._checks, self.make)
 
     def _divisor(self, cube: Cube) -> float:
         return cube.scale if self._scale is None else self._scale
