@@ -126,6 +126,68 @@ def test_each_loss_is_divided_by_its_own(k: int) -> None:
     np.testing.assert_allclose(weights(model)["line.bias"], b, rtol=1e-6, atol=1e-7)
 
 
+class Deep(nn.Module):
+    """Outputs of several layers, each with the loss of the same targets and class weights."""
+
+    def __init__(self, heads: int = 3) -> None:
+        super().__init__()
+        self.body = nn.Linear(6, 6)
+        self.heads = nn.ModuleList([nn.Linear(6, 3) for _ in range(heads)])
+
+    def training_step(self, batch):
+        x, weight = self.body(batch["x"]).tanh(), np.array([0.2, 1.0, 3.0], np.float32)
+        losses = [nn.functional.cross_entropy(h(x), batch["y"], weight) for h in self.heads]
+        return sum(losses[1:], losses[0])
+
+
+def test_losses_of_the_same_targets_share_a_backward_pass() -> None:
+    data = hl.DataModule.from_arrays(X[:76], Y[:76], batch_size=16, shuffle=False)
+    work = [hl.plan(Deep(), data, quiet(accumulate_grad_batches=k)).info["flops"] for k in (1, 4)]
+    assert work[1] < 1.1 * work[0]
+    trained = []
+    for k, size in ((1, 48), (3, 16)):  # windows of 48 and 28 rows
+        data = hl.DataModule.from_arrays(X[:76], Y[:76], batch_size=size, shuffle=False)
+        model = Deep()
+        hl.train(model, data, exact(max_epochs=2, accumulate_grad_batches=k))
+        trained.append(weights(model))
+    for name, value in trained[0].items():
+        np.testing.assert_allclose(trained[1][name], value, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("other", ["targets", "weights", "ignored"])
+def test_losses_of_other_targets_have_their_own_denominator(other: str) -> None:
+    class Two(nn.Module):
+        def __init__(self, by_hand: bool) -> None:
+            super().__init__()
+            self.a, self.b, self.by_hand = nn.Linear(6, 3), nn.Linear(6, 3), by_hand
+
+        def loss(self, out, y, weight, ignored=-100):
+            weight = np.array(weight, np.float32)
+            F, options = nn.functional, {"weight": weight, "ignore_index": ignored}
+            if not self.by_hand:
+                return F.cross_entropy(out, y, **options)
+            counted = (F.one_hot(y, 3) * hl.tensor(weight)).sum(1) * (y != ignored)
+            return F.cross_entropy(out, y, reduction="sum", **options) / counted.sum()
+
+        def training_step(self, batch):
+            x, y = batch["x"], batch["y"]
+            first = self.loss(self.a(x), y, [0.2, 1.0, 3.0])
+            if other == "targets":
+                return first + self.loss(self.b(x), (y + 1) % 3, [0.2, 1.0, 3.0])
+            if other == "weights":
+                return first + self.loss(self.b(x), y, [0.2, 1.0, 2.0])
+            return first + self.loss(self.b(x), y, [0.2, 1.0, 3.0], ignored=1)
+
+    trained = []
+    for k, size in ((1, 48), (3, 16)):  # windows of 48 and 28 rows
+        data = hl.DataModule.from_arrays(X[:76], Y[:76], batch_size=size, shuffle=False)
+        model = Two(by_hand=k == 1)
+        hl.train(model, data, exact(max_epochs=2, accumulate_grad_batches=k))
+        trained.append(weights(model))
+    for name, value in trained[0].items():
+        np.testing.assert_allclose(trained[1][name], value, rtol=1e-6, atol=1e-8)
+
+
 def test_float32() -> None:
     """On the CPU the weights agree to fp32's rounding of 32 rows' sums over 6 steps."""
     check_same(

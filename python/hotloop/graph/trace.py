@@ -174,6 +174,8 @@ class Trace:
         self._owners: dict[int, Any] = {}
         self._assigned: dict[int, Tensor] = {}
         self._numbers: dict[tuple[str, str], int] = {}
+        self._constants: dict[tuple[Any, ...], int] = {}
+        self._denominators: dict[tuple[Any, ...], int] = {}
         self._streams: dict[str, int] = {}
         self._control: int | None = None
         self._scope: list[str] = []
@@ -218,15 +220,17 @@ class Trace:
         return self.wrap(self.graph.input(name, dtype, tuple(shape)))
 
     def const(self, array: npt.NDArray[Any], dtype: str | None = None) -> Tensor:
-        """A constant; the bytes are copied.
+        """A constant; the bytes are copied, and equal arrays are one leaf.
 
         A float64 array may be rounded to a floating ``dtype``; devices of float64 use it as it was.
         """
-        made = self.graph.const(array, dtype)
         # Of the array as it was given, by a digest: the caller may write to it afterwards.
         digest = hashlib.blake2b(np.ascontiguousarray(array).data).digest()
-        self._contents.append((self.path, made, digest))
-        return self.wrap(made)
+        key = (dtype, array.dtype, array.shape, digest)
+        if key not in self._constants:
+            self._constants[key] = self.graph.const(array, dtype)
+        self._contents.append((self.path, self._constants[key], digest))
+        return self.wrap(self._constants[key])
 
     def contents(self) -> list[tuple[str, int, object]]:
         """Of each constant: the path of the module that made it, its value id, what it holds.
@@ -248,6 +252,12 @@ class Trace:
             self._numbers[key] = self.graph.number(dtype, as_float64)
             self._contents.append((self.path, self._numbers[key], as_float64))
         return self.wrap(self._numbers[key])
+
+    def denominator(self, key: tuple[Any, ...], value: Tensor) -> Tensor:
+        """The first denominator of a loss that was given with a key, so that losses of the same
+        targets have one: the gradients of these are summed together, and divided once.
+        """
+        return self.wrap(self._denominators.setdefault(key, value.id_in(self)))
 
     def scalar(self, name: str, schedule: Any) -> Tensor:
         """A named number of the control block; ``schedule`` is kept for the trainer."""

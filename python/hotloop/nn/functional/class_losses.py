@@ -127,7 +127,11 @@ def cross_entropy(
     )
     if reduction == "none":
         return per.reshape(shape)
-    return reduced(per, reduction, reducing.sum(weights))
+    total = reducing.sum(weights)
+    if reduction == "mean":  # of all outputs that have these targets the same
+        data = tuple(t.id_in(x.trace) for t in ([y] if w is None else [y, w]))
+        total = x.trace.denominator((x.dtype, ignore_index, label_smoothing, *data), total)
+    return reduced(per, reduction, total)
 
 
 def _soft_cross_entropy(
