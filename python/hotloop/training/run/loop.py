@@ -475,7 +475,7 @@ class Run:
 
     def _log_row(self, row: dict[str, float]) -> None:
         """Gives the history's last row to the loggers, with what was logged since."""
-        self.history.complete(row)
+        self.history.complete({name: row[name] for name in self._logged.own})
         self._records.log.log_row(row, self.history, self._at.attempted, self._logged.own)
 
     def _validates_within(self, more: int = 0) -> bool:
