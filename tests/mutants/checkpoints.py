@@ -175,6 +175,6 @@ MUTANTS = [
         _CHECKPOINTS + "snapshot.py",
         '"loss_scale", "good_steps", "lr"',
         '"loss_scale", "lr"',
-        python(_TESTS + "test_every_step_of_fifty_with_everything"),
+        python("tests/train/test_resume_everything.py"),
     ),
 ]
