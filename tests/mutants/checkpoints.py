@@ -158,4 +158,23 @@ MUTANTS = [
         "",
         python("tests/fault/test_signals.py::test_a_signal"),
     ),
+    Mutant(
+        "an-epochs-file-is-one-of-before-its-callbacks",
+        _LOOP,
+        """            self._call("on_epoch_end")
+        finally:
+""",
+        """            self._records.heed_step(ended_epoch=epoch)
+            self._call("on_epoch_end")
+        finally:
+""",
+        python(_TESTS + "test_a_file_of_an_epochs_end_has_what_callbacks_set_there"),
+    ),
+    Mutant(
+        "the-good-steps-of-a-scale-are-forgotten",
+        _CHECKPOINTS + "snapshot.py",
+        '"loss_scale", "good_steps", "lr"',
+        '"loss_scale", "lr"',
+        python("tests/train/test_resume_everything.py"),
+    ),
 ]

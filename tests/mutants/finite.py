@@ -133,4 +133,25 @@ MUTANTS = [
         'config.on_nan == "raise"',
         python(_TESTS + "test_what_is_an_anomaly"),
     ),
+    Mutant(
+        "float16-is-silent-of-a-loss-that-is-not-finite",
+        _RUN + "fit.py",
+        "is_usual = is_scaled and result.not_finite is None",
+        "is_usual = is_scaled",
+        python(_TESTS + "test_what_is_said"),
+    ),
+    Mutant(
+        "an-evaluation-ends-a-stop",
+        _RUN + "stepping.py",
+        "            session.control_set(stopped=stopped)\n",
+        "            pass\n",
+        python("tests/train/test_stepper.py::test_on_nan_stop_says_that_it_is_stopped"),
+    ),
+    Mutant(
+        "precisions-are-compared-at-other-steps",
+        "python/hotloop/training/plans/precision.py",
+        "scratch.session.control_set(attempted=0)",
+        "pass",
+        python("tests/train/test_precision.py::test_the_check_tries_one_step_at_each_scale"),
+    ),
 ]

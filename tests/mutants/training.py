@@ -546,8 +546,8 @@ _STATE = [
     Mutant(
         "stepper-evaluates-without-the-average",
         _STEPPING,
-        "            with self._weights.averaged():\n                outputs",
-        "            if True:\n                outputs",
+        "with self._weights.averaged(), self._not_stopped():",
+        "with self._not_stopped():",
         python(_STEPPER + "test_the_moving_average_is_evaluated_and_given_to_the_model"),
     ),
     Mutant(

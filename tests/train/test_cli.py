@@ -184,7 +184,10 @@ def test_inspect_of_what_is_no_model(tmp_path: Path, capsys) -> None:
     (tmp_path / "a.txt").write_text("hello")
     assert main(["inspect", str(tmp_path / "a.txt")]) == 1
     assert main(["inspect", str(tmp_path / "missing")]) == 1
-    assert capsys.readouterr().err.count("hotloop: error: inspect: ") == 2
+    assert main(["inspect", str(tmp_path)]) == 1
+    said = capsys.readouterr().err
+    assert said.count("hotloop: error: inspect: ") == 3
+    assert f"must be a file, got the folder {tmp_path}" in said
 
 
 def test_plan_of_the_demo_and_of_a_file(folder: Path, capsys) -> None:

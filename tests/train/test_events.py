@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -68,9 +69,26 @@ def test_values_of_their_own(tmp_path: Path) -> None:
         on_train_batch_end=lambda run: run.log("seen", run.step),
         on_validation_end=lambda run: run.log("twice", 2 * run.logs["val_loss"]),
     )
-    result = hl.train(mlp(), data(), quiet(max_epochs=3), callbacks=[note])
+
+    def end(run: Any) -> None:
+        assert run.history["twice"][-1] == run.logs["twice"]
+        for name in ("late", "seen", "loss"):  # the run's own loss stays
+            run.log(name, 100.0 * run.epoch)
+
+    ending = hl.LambdaCallback(on_epoch_end=end)
+    config = quiet(max_epochs=3, output_dir=tmp_path, logger=["csv", "jsonl"])
+    result = hl.train(mlp(), data(), config, callbacks=[note])
     assert result.history["seen"] == [4, 8, 12]
     assert result.history["twice"] == [2 * loss for loss in result.history["val_loss"]]
+    ended = hl.train(mlp(), data(), config, callbacks=[note, ending])
+    assert ended.history["late"] == ended.history["seen"] == [100, 200, 300]
+    assert ended.history["loss"] == result.history["loss"]
+    table = Path(ended.log_path).read_text().splitlines()
+    assert [line.split(",")[table[0].split(",").index("late")] for line in table[1:]] == [
+        "100.0", "200.0", "300.0",
+    ]  # fmt: skip
+    lines = Path(ended.log_path).with_name("metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line).get("late") for line in lines] == [100, 200, 300]
 
 
 def test_a_rate_that_is_set() -> None:

@@ -136,6 +136,7 @@ def test_other_spellings_are_flags() -> None:
         (["--lr", "1e+05"], {"lr": 1e5}),
         (["--metrics", "f1"], {"metrics": "f1"}),
         (["--metrics", '["f1"]'], {"metrics": ["f1"]}),
+        (["--logger", "jsonl,csv"], {"logger": ["jsonl", "csv"]}),
         (["--monitor", "val_loss"], {"monitor": "val_loss"}),
         (["--precision", "bf16"], {"precision": "bf16"}),
         (["--output_dir", "true"], {"output_dir": "true"}),
@@ -208,6 +209,8 @@ def test_mistakes_in_the_command_line_are_status_2(
         (["--optimizer", "adamm"], "did you mean 'adam'?"),
         (["--optimizer", '{nme = "sgd"}'], "--optimizer: "),
         (["--betas", "0.9"], "--betas: "),
+        (["--logger", "wndb"], "--logger: must be one of"),  # it might stand alone
+        (["--ema", "3"], "--ema: must be less than 1, got 3"),
     ],
 )
 def test_wrong_values_are_status_1_before_the_file_is_read(

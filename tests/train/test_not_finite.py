@@ -604,6 +604,8 @@ def test_what_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     skipped = f"13 steps skipped .*; the first: {message}"
     with pytest.warns(hl.errors.NotFiniteWarning, match=skipped):
         hl.train(Net(make()), data(), settings(on_nan="skip"))
+    with pytest.warns(hl.errors.NotFiniteWarning, match=skipped):  # not by the scale
+        hl.train(Net(make()), data(), settings(on_nan="skip", precision="16-mixed"))
     hl.train(Net(make()), data(), settings(enable_progress_bar="auto"))
     assert re.search(message, capsys.readouterr().err)
     result = hl.train(Net(Part(hl.tanh)), data(), settings())

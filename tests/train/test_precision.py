@@ -284,6 +284,20 @@ def test_auto_falls_back_when_the_check_fails(
     assert "warning: precision 'bf16-mixed': on the first batch" in capsys.readouterr().err
 
 
+def test_the_check_tries_one_step_at_each_scale(capsys: pytest.CaptureFixture[str]) -> None:
+    """A first scale that overflows is halved, and float32 has the masks of the same step."""
+    X, y = classes(64, 6, 3)
+    model = nn.Sequential(nn.Linear(6, 32), nn.Dropout(0.5), nn.Linear(32, 3))
+
+    def loss(output: Any, target: Any) -> Any:
+        return 64.0 * nn.functional.cross_entropy(output, target)
+
+    config = quiet(precision="16-mixed", max_epochs=1, loss=loss)
+    result = hl.train(model, (X, y), config)
+    assert result.skipped_steps > 0  # so that the check met overflows, too
+    assert "precision" not in capsys.readouterr().err
+
+
 @has_bf16
 def test_the_check_leaves_no_trace() -> None:
     """The same bits as a run that was told: same masks, same batches, same statistics."""

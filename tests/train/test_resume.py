@@ -529,7 +529,7 @@ def test_weights_that_are_not_finite_are_not_saved(
     tmp_path: Path, capsys: Any, every_step: None
 ) -> None:
     class Spoil:
-        def on_epoch_end(self, run: Any) -> None:
+        def on_epoch_begin(self, run: Any) -> None:
             if run.epoch == 2:
                 run.runtime.session.write("param", np.full(3, np.inf))
 
@@ -540,6 +540,26 @@ def test_weights_that_are_not_finite_are_not_saved(
     assert result.last_path.endswith("020.safetensors")
     said = capsys.readouterr().err
     assert "no checkpoint could be written: 1.weight is not finite" in said
+
+
+def test_a_file_of_an_epochs_end_has_what_callbacks_set_there(
+    tmp_path: Path, every_step: None
+) -> None:
+    """They do not hear of that epoch again when the run goes on."""
+
+    class Halves:
+        def on_epoch_end(self, run: Any) -> None:
+            run.set_lr(run.logs["lr"] / 2)
+            run.log("late", run.epoch)
+
+    config = config_of(tmp_path, save_every="1 epochs", save_top_k=0)
+    whole = hl.train(mlp_net(), data_of(), config, callbacks=[Halves()])
+    assert whole.history["late"] == [1, 2, 3, 4]
+    first = min((tmp_path / "runs/1/checkpoints").glob("step-*"))
+    assert first.name == "step-000000010.safetensors"
+    config = config.replace(output_dir=tmp_path / "other")
+    again = hl.train(mlp_net(), data_of(), config, resume=first, callbacks=[Halves()])
+    assert_same(final(again), final(whole))
 
 
 def test_the_latest_is_by_commit(tmp_path: Path, every_step: None) -> None:

@@ -124,6 +124,10 @@ def test_on_nan_stop_says_that_it_is_stopped() -> None:
         with pytest.raises(hl.NotFiniteError, match=r"stopped.*on_nan='skip'"):
             step.step(made[2])
     assert same_bits(step.sync().state_dict(), weights)
+    found = step.evaluate("train")  # which a stop does not keep waiting, and which ends no stop
+    assert found == hl.evaluate(step.model, step._data, "train", loss="mse")
+    with pytest.raises(hl.NotFiniteError, match="stopped"):
+        step.step(made[2])
     step.load_state_dict(step.state_dict())
     assert step.step(made[2])["applied"]
 

@@ -30,6 +30,7 @@ __all__ = ["Flags", "UsageError", "describe_flags", "read_flags"]
 _OBJECTS = ("callbacks",)  # fields that no text can say
 _LISTS = frozenset((
     "losses", "metrics", "freeze", "unfreeze", "betas", "devices", "class_weight", "recompute",
+    "logger",
 ))  # fmt: skip
 _FIELDS = {
     field.name: field for field in dataclasses.fields(TrainingConfig) if field.name not in _OBJECTS
@@ -103,7 +104,7 @@ def read_flags(arguments: Sequence[str]) -> Flags | None:
         if not word.startswith("--") or name not in _NAMES:
             raise UsageError(f"there is no flag {word.partition('=')[0]}{_near(name)}")
         if not has_value:
-            text = _next_value(name, left)
+            text = _next_value(name, left, has_file=bool(files))
         overrides[name] = _checked(name, text)
     if len(files) != 1:
         several = f"got {' and '.join(files)}" if files else "got none"
@@ -138,11 +139,19 @@ def _near(name: str) -> str:
     return "; flags are --resume and the fields of TrainingConfig, others are in the file"
 
 
-def _next_value(name: str, left: list[str]) -> str:
-    """The value that stands behind a flag, which is taken from what is left."""
+def _next_value(name: str, left: list[str], *, has_file: bool) -> str:
+    """The value that stands behind a flag, which is taken from what is left.
+
+    Parameters
+    ----------
+    name : str
+    left : list of str
+    has_file : bool
+        Whether the run file stands before it, so that no other word is one.
+    """
     if _takes(name, True):  # it may stand alone
         is_other = not left or left[0].startswith("--") or left[0].endswith(".toml")
-        is_value = not is_other and _takes(name, *_readings(name, left[0]))
+        is_value = not is_other and (has_file or _takes(name, *_readings(name, left[0])))
         return left.pop(0) if is_value else "true"
     if not left or left[0].startswith("--"):
         raise UsageError(f"--{name}: needs a value: --{name} VALUE")

@@ -49,6 +49,11 @@ def inspect_file(path: str | os.PathLike[str]) -> str:
     path = os.fspath(path)
     if path.endswith((".pth", ".pt", ".bin")):  # as for read_weights
         return _inspect_torch_file(path)
+    if os.path.isdir(path):
+        raise CheckpointError(
+            f"inspect: must be a file, got the folder {path}; the files of a run are in its folder "
+            "checkpoints"
+        )
     try:
         size = os.path.getsize(path)
         with safe_open(path, framework="numpy") as file:

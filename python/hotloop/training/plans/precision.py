@@ -154,6 +154,7 @@ class _Probe(NamedTuple):
         scratch.session.control_set(nan_mode="skip")
         start_scale(scratch.session, precision)
         for _ in range(_TRIES):  # a scale that is too large halves at each
+            scratch.session.control_set(attempted=0)  # the same step, with its random numbers
             feed.seek(0)
             run_whole(plan)
             _, loss, norm, _, applied = scratch.session.control_log(0)[-1]

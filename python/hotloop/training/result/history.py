@@ -49,6 +49,12 @@ class History(dict[str, list[float]]):
             column = self.setdefault(name, [float("nan")] * length)
             column.append(row.get(name, float("nan")))
 
+    def complete(self, values: dict[str, float]) -> None:
+        """Adds values to the last row, or sets those that it has."""
+        length = max(len(column) for column in self.values())
+        for name, value in values.items():
+            self.setdefault(name, [float("nan")] * length)[-1] = value
+
     def rows(self) -> Iterator[dict[str, float]]:
         """One dict per entry."""
         for i in range(len(self.get("epoch", ()))):

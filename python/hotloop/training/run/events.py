@@ -14,7 +14,7 @@ from hotloop.base.rules import reject, whole
 from hotloop.errors import ConfigError
 from hotloop.training.plans.methods import STEP_METHOD
 
-__all__ = ["Events", "LambdaCallback"]
+__all__ = ["Events", "LambdaCallback", "Logged"]
 
 
 class Events:
@@ -91,6 +91,25 @@ class Events:
             That were attempted so far.
         """
         return [callback for callback, n in self._of_steps if steps and not steps % n]
+
+
+class Logged(dict[str, float]):
+    """What callbacks have logged of the epoch, by name.
+
+    Attributes
+    ----------
+    own : set of str
+        Those that are no values of the run, in the row that they were added to last.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own: set[str] = set()
+
+    def add_to(self, row: dict[str, float]) -> None:
+        """Adds them to a row, where the values of the run stay."""
+        self.own |= self.keys() - row.keys()
+        row.update((name, value) for name, value in self.items() if name in self.own)
 
 
 class LambdaCallback:

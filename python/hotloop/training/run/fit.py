@@ -226,8 +226,11 @@ def _finish(result: TrainResult, config: TrainingConfig, *, by_signal: bool) -> 
 
 
 def _skipped_for_nan(result: TrainResult) -> bool:
-    """Whether batches were left out, which the scale of float16 does as a matter of course."""
-    is_usual = wants_scale(result.config.precision) and result.steps > 0
+    """Whether batches were left out, by more than float16's scale, which is a matter of course and
+    of which no node is named.
+    """
+    is_scaled = wants_scale(result.config.precision) and result.steps > 0
+    is_usual = is_scaled and result.not_finite is None
     return result.skipped_steps > 0 and not is_usual
 
 

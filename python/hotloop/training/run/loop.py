@@ -11,7 +11,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ from hotloop.training.result.history import History
 from hotloop.training.result.result import TrainResult
 from hotloop.training.run.averaging import Averaging
 from hotloop.training.run.checks import ValidationTimes
-from hotloop.training.run.events import Events
+from hotloop.training.run.events import Events, Logged
 from hotloop.training.run.header import describe_run
 from hotloop.training.run.matrices import Matrices
 from hotloop.training.run.pace import Pace
@@ -111,8 +111,7 @@ class Run:
         self._checks = self._make_checks()
         self._stop_reason = ""
         self._events = Events(planner.config.callbacks)
-        self._logged: dict[str, float] = {}  # by callbacks, for the epoch's row
-        self._own_names: Collection[str] = ()  # those that are no values of the run
+        self._logged = Logged()
         self.logs: dict[str, float] = {}
         self.exception: BaseException | None = None
         self._has_begun = self._has_ended = False
@@ -162,7 +161,7 @@ class Run:
         name : str
             A loss or metric of the run keeps its own value.
         value : float
-            The last one of an epoch counts.
+            The last one of an epoch counts, that of ``on_epoch_end`` too.
         """
         self._logged[name] = float(value)
 
@@ -378,11 +377,15 @@ class Run:
         self.epoch = epoch
         at.end_epoch()
         self._note_row(epoch, row, trained)
-        self._logged.clear()
         self._heed(epoch, row)
-        if self._end is None:
+        try:
+            self._call("on_epoch_end")
+        finally:
+            self._logged.add_to(row)
+            self._log_row(row)
+            self._logged.clear()
+        if self._end is None:  # after the callbacks, which hear of an epoch once
             self._records.heed_step(ended_epoch=epoch)
-        self._call("on_epoch_end")
 
     def _begin_averaging(self, epoch: int) -> None:
         """Begins the epochs whose weights are averaged, where they begin with this one."""
@@ -439,6 +442,7 @@ class Run:
             Seconds of its training.
         validates : bool
         """
+        self._logged.own.clear()
         session = self.runtime.session
         values = self._steps.values(self._steps.train_sums.read(session))
         row = {"epoch": float(epoch), "loss": values.pop("loss"), **values}
@@ -451,8 +455,7 @@ class Run:
             self.logs = dict(row)
             self._call("on_validation_end")
             self._events.check_logged(self._monitor.name, {**self._logged, **row})
-        self._own_names = self._logged.keys() - row.keys()
-        row = {**self._logged, **row}
+        self._logged.add_to(row)
         row["lr"] = self._current_lr()
         if wants_scale(self.config.precision):
             control = session.control()
@@ -465,12 +468,15 @@ class Run:
         return row
 
     def _note_row(self, epoch: float, row: dict[str, float], trained: float) -> None:
-        """Adds a row to the history, and tells who shows and writes it."""
+        """Adds a row to the history, and shows it."""
         self.history.append(row)
         self.logs = dict(row)
-        self._records.log.log_row(row, self.history, self._at.attempted, self._own_names)
-        number = len(self.history["epoch"])
-        self._progress.end_epoch(epoch, row, trained, number)
+        self._progress.end_epoch(epoch, row, trained, len(self.history["epoch"]))
+
+    def _log_row(self, row: dict[str, float]) -> None:
+        """Gives the history's last row to the loggers, with what was logged since."""
+        self.history.complete({name: row[name] for name in self._logged.own})
+        self._records.log.log_row(row, self.history, self._at.attempted, self._logged.own)
 
     def _validates_within(self, more: int = 0) -> bool:
         """Whether a validation within the epoch is due, when so many more batches have run."""
@@ -486,6 +492,7 @@ class Run:
             return
         self._checks.note(at)
         self._note_row(epoch, row, trained)
+        self._log_row(row)
         self._heed(epoch, {name: row[name] for name in row if name.startswith("val_")})
         self._records.heed_step()
 
@@ -557,9 +564,8 @@ class Run:
         self._set_factor()
 
     def _current_lr(self) -> float:
-        session = self.runtime.session
-        log = session.control_log(0)  # empty where the run went on behind its last step
-        return float(log[-1][3] if log else session.control()["lr"])
+        log = self.runtime.session.control_log(0)  # empty where it went on behind its last step
+        return float(log[-1][3] if log else self.runtime.session.control()["lr"])
 
     def _run_batches(self, runner: _core.Runner) -> bool:
         """All steps of the epoch; False when training ends in between."""
@@ -737,7 +743,7 @@ class Run:
         self.epoch = state["epoch"]
         self.history.update({name: list(column) for name, column in state["history"].items()})
         self._at = Position.from_dict(state["position"])
-        self._logged = dict(state["logged"])
+        self._logged.update(state["logged"])
         self._planner.anomalies.go_on(state.get("not_finite"))
         self._samples_before = self._at.samples
         self._monitor.load_state_dict(state["monitor"])

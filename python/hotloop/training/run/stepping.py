@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -460,13 +461,24 @@ class Stepper:
             for traced in graphs_of_parts(plan.traced for plan in plans):
                 check_lookups(self._runtime, *traced)
             sums.clear(self._runtime.session)
-            with self._weights.averaged():
+            with self._weights.averaged(), self._not_stopped():
                 outputs = run_plans(plans, collect=self._steps.n_collected)
             for plan in plans:
                 self._runtime.drop(plan.plan)
             totals = sums.read(self._runtime.session)
         values = self._steps.values(totals) | self._steps.collected_values(split, outputs)
         return values | self._steps.matrices(totals, asked=True)
+
+    @contextlib.contextmanager
+    def _not_stopped(self) -> Iterator[None]:
+        """In the block plans run after a loss that was not finite, too, which ended steps alone."""
+        session = self._runtime.session
+        stopped = session.control()["stopped"]
+        session.control_set(stopped=0)
+        try:
+            yield
+        finally:
+            session.control_set(stopped=stopped)
 
     def sync(self) -> Module:
         """Writes the weights, with ``ema`` their moving average, to the model and returns it.
