@@ -32,6 +32,9 @@ enum { HL_CONTROL_SCALARS = 32, HL_CONTROL_RING = 256 };
 enum { HL_LOSS_SCALE_START = 65536, HL_LOSS_SCALE_STEPS = 2000 };
 
 typedef enum hl_nan_mode { HL_NAN_STOP, HL_NAN_SKIP } hl_nan_mode;
+/* So many steps one after the other that are skipped stop a run that skips them: it learns nothing
+ * any more. Falling from its start to 1 takes a loss scale 16 of them. */
+enum { HL_NAN_SKIPS_MAX = 100 };
 
 typedef struct hl_control_log {
     int64_t step; /* attempted */
@@ -43,6 +46,7 @@ typedef struct hl_control {
     int64_t attempted; /* steps that began */
     int64_t applied;   /* optimizer steps: those whose update took place */
     int64_t skipped;
+    int64_t skipped_in_row; /* since the last update */
     int64_t micro_row; /* first sample of the current micro-batch in its window */
     int64_t n_micro;   /* micro-batches done in the window */
     int32_t apply;     /* 1: the current step's update is applied; valid from CONTROL_APPLY on */
@@ -250,12 +254,15 @@ HL_CONTROL_FN void hl_control_apply(hl_control *control, double sumsq, double be
     control->apply = finite;
     if (finite) {
         control->applied++;
+        control->skipped_in_row = 0;
         hl_control_raise(control, beta1, beta2);
     } else {
         control->skipped++;
-        if (control->nan_mode == HL_NAN_STOP && control->loss_scale == 1.0 && !control->stopped &&
-            !control->error_code)
-            hl_control_stop(control);
+        control->skipped_in_row++;
+        bool is_last = control->nan_mode == HL_NAN_STOP
+                           ? control->loss_scale == 1.0
+                           : control->skipped_in_row >= HL_NAN_SKIPS_MAX;
+        if (is_last && !control->stopped && !control->error_code) hl_control_stop(control);
     }
     /* The scale causes neither a loss that is not finite nor a wrong index. */
     if (finite || (control->window_ok && !control->error_code))

@@ -275,6 +275,7 @@ static PyObject *copy_store(PyObject *self, PyObject *const *args, Py_ssize_t n_
     X(attempted, 'l', 0)                                                                           \
     X(applied, 'l', 0)                                                                             \
     X(skipped, 'l', 0)                                                                             \
+    X(skipped_in_row, 'l', 0)                                                                      \
     X(micro_row, 'l', -1)                                                                          \
     X(n_micro, 'l', -1)                                                                            \
     X(apply, 'i', -1)                                                                              \

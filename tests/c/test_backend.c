@@ -620,6 +620,17 @@ static void test_control_stop(void)
     step(&c, INFINITY, 1);
     CHECK(c.stopped);
 
+    c = make_control(HL_NAN_SKIP); /* by so many in a row, of which none was applied */
+    for (int i = 1; i < HL_NAN_SKIPS_MAX; i++) step(&c, 1, NAN);
+    step(&c, 1, 1);
+    CHECK(!c.stopped && c.skipped_in_row == 0 && c.applied == 1);
+    for (int i = 1; i < HL_NAN_SKIPS_MAX; i++) step(&c, i % 2 ? NAN : 1, NAN);
+    CHECK(!c.stopped);
+    step(&c, 1, INFINITY);
+    CHECK(c.stopped);
+    CHECK_INT(c.skipped, 2 * HL_NAN_SKIPS_MAX - 1);
+    check_latched(&c);
+
     c = make_control(HL_NAN_STOP); /* by the host, between two steps, and in the midst of one */
     step(&c, 1, 1);
     c.stopped = 1;
@@ -661,6 +672,7 @@ static void test_loss_scale(void)
     CHECK(c.loss_scale == 1 && !c.stopped);
     step(&c, 1, INFINITY);
     CHECK(c.loss_scale == 1 && !c.stopped && c.skipped == 6);
+    CHECK_INT(c.skipped_in_row, 4);
     c.nan_mode = HL_NAN_STOP; /* at the floor the gradient is the model's fault */
     step(&c, 1, INFINITY);
     CHECK(c.loss_scale == 1 && c.stopped);

@@ -528,6 +528,25 @@ def test_on_nan_skip() -> None:
     np.testing.assert_allclose(after["line.bias"], b, rtol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore::hotloop.NotFiniteWarning")
+@pytest.mark.parametrize("cut", [0, 3, 60])
+def test_on_nan_skip_ends_where_nothing_is_learned_any_more(cut: int) -> None:
+    """Whether or not the run was resumed meanwhile."""
+    X = np.zeros((160, 2), np.float32)
+    X[2:] = np.inf
+    y, options = np.zeros(160), {"shuffle": False, "allow_nonfinite": True}
+    data = hl.DataModule.from_arrays(X, y, batch_size=1, **options)
+    config = quiet(max_epochs=2, on_nan="skip")
+    first = None
+    if cut:
+        stop = hl.LambdaCallback(on_train_batch_end=lambda run: run.stop("cut"), every_n_steps=cut)
+        first = hl.train(nn.Linear(2, 1), data, config, callbacks=[stop])
+        assert first.stop_reason == "cut"
+    result = hl.train(nn.Linear(2, 1), data, config, resume=first or False)
+    assert (result.stop_reason, result.steps, result.skipped_steps) == ("nan", 2, 100)
+    assert "row 101 of the data" in result.not_finite
+
+
 def test_a_good_model_trains_next() -> None:
     hl.train(Explodes(), spiked(), quiet(max_epochs=1))
     model, data, W, b, _ = line_run()

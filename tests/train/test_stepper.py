@@ -146,6 +146,15 @@ def test_on_nan_skip_goes_on() -> None:
     assert step.step(made[2])["step"] == 1
 
 
+@pytest.mark.filterwarnings("ignore::hotloop.NotFiniteWarning")
+def test_on_nan_skip_ends_where_nothing_is_learned_any_more() -> None:
+    step, made = values_stepper(on_nan="skip")
+    for _ in range(100):
+        step.step(broken(made[1]))
+    with pytest.raises(hl.NotFiniteError, match=r"100 steps in a row were skipped; load_state"):
+        step.step(made[2])
+
+
 def cut_short(call, monkeypatch) -> None:
     """Ctrl-C in the middle of a run; a shell's jobs in the background are born ignoring it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)

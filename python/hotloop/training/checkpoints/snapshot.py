@@ -49,7 +49,7 @@ _TRAINED, _STATE, _BEST = "hotloop.trained.", "hotloop.state.", "hotloop.best."
 _MOMENTS = "hotloop.optimizer."
 _OF_TRAINED = ("ema", "optimizer.")  # stores
 _AVERAGE, _SWA, _SUM = "hotloop.ema.", "hotloop.swa.", "hotloop.sum."
-_CONTROL = ("attempted", "applied", "skipped", "loss_scale", "good_steps", "lr")
+_CONTROL = ("attempted", "applied", "skipped", "skipped_in_row", "loss_scale", "good_steps", "lr")
 
 
 class Snapshot(NamedTuple):

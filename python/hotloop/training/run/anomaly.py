@@ -310,7 +310,7 @@ class Anomalies:
                 lambda: self._check(self._runner, step, batch),
                 self.k,
             )
-        if not self._skips:
+        if not self._skips or control["nan_mode"] == "skip":  # so many in a row end the run
             return None
         session.control_set(nan_mode="skip", stopped=0)
         behind = min(batch + self.k, sum(n for _, n in self._order))

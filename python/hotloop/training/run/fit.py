@@ -251,7 +251,11 @@ def _last_words(result: TrainResult, config: TrainingConfig) -> str:
         "nan": f"stopped: loss or gradient not finite at step {result.steps + 1}",
     }.get(result.stop_reason, result.stop_reason)
     skipped = result.skipped_steps - (result.stop_reason == "nan")
-    if skipped:
+    gave_up = result.stop_reason == "nan" and config.on_nan == "skip"
+    if gave_up:
+        how = f"stopped: {result.skipped_steps} steps skipped, the last ones in a row (loss or gradient "
+        how += "not finite),"
+    elif skipped:
         plural = "" if skipped == 1 else "s"
         how += f", {skipped} step{plural} skipped (loss or gradient not finite),"
         if not result.steps:
@@ -272,7 +276,8 @@ def _last_words(result: TrainResult, config: TrainingConfig) -> str:
         weights = "the weights that it had"
     words = f"{how} after {format_seconds(result.seconds)}; the model has {weights}"
     if result.not_finite is not None:
-        words += f"; {'the first: ' if skipped else ''}{result.not_finite}"
+        which = "the last: " if gave_up else "the first: " if skipped else ""
+        words += f"; {which}{result.not_finite}"
     share = result.data_wait / max(result.timings["train"], 1e-9)
     if share >= _MUCH_WAITING and result.data_wait >= _LONG_WAIT:
         words += (

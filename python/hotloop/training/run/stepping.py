@@ -334,9 +334,12 @@ class Stepper:
         with exclusive(self.model, "step"), losing_device():
             control = session.control()
             if control["stopped"]:
+                why, fix = "on_nan is 'stop'", "write on_nan='skip' to leave such batches out, or "
+                if self.config.on_nan == "skip":
+                    why, fix = f"{control['skipped_in_row']} steps in a row were skipped", ""
                 raise NotFiniteError(
-                    f"step: stopped, since {self._not_finite}, and on_nan is 'stop'; write "
-                    "on_nan='skip' to leave such batches out, or load_state_dict an earlier state"
+                    f"step: stopped, since {self._not_finite}, and {why}; {fix}load_state_dict an "
+                    "earlier state"
                 )
             self._follow_model("step")
             self._note_ahead(True)
