@@ -8,7 +8,7 @@ from typing import Any
 import hotloop as hl
 import pytest
 from hotloop.training.checkpoints import folder
-from train.recipes import classes, mlp
+from train.recipes import classes, mlp, same_bits
 
 RUN: dict[str, Any] = {"max_epochs": 3, "enable_progress_bar": False}
 
@@ -136,9 +136,24 @@ def test_a_run_without_an_epoch_leaves_no_folder(monkeypatch: pytest.MonkeyPatch
     assert (result.epochs, os.listdir(), result.log_path) == (0, [], None)
 
 
-def test_a_folder_that_cannot_be_made_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_cannot_be_made_is_an_error_before_the_first_step() -> None:
     Path("file").write_text("")
-    result = hl.train(mlp(), classes(), max_epochs=3, output_dir="file/runs")
+    model = mlp()
+    before = model.state_dict()
+    with pytest.raises(
+        hl.CheckpointError, match=r"output_dir: 'file/runs' cannot be used: .*; wri"
+    ):
+        hl.train(model, classes(), max_epochs=3, output_dir="file/runs")
+    assert same_bits(model.state_dict(), before)
+    assert Path("file").read_text() == ""
+
+
+def test_one_that_nobody_asked_for_is_said_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder, "UNASKED_AFTER", 0.0)
+    Path("runs").write_text("")
+    result = hl.train(mlp(), classes(), max_epochs=3)
     said = capsys.readouterr().err
-    assert said.count("nothing is written, 'file/runs' cannot be used") == 1
-    assert result.log_path is None
+    assert said.count("nothing is written, 'runs' cannot be used") == 1
+    assert (result.log_path, result.epochs) == (None, 3)

@@ -99,13 +99,16 @@ class RunFolder:
         """Whether the disk refused it, so that nothing will be written."""
         return self._is_refused
 
-    def open(self, *, announce: bool = True) -> str | None:
+    def open(self, *, announce: bool = True, before_training: bool = False) -> str | None:
         """Its path where something may be written, else None.
 
         Raises
         ------
         BusyError
             If another process trains in the folder of the run that is continued.
+        CheckpointError
+            Before training, if output was asked for and the folder cannot be used; later that is
+            said, and training goes on.
         """
         if self.path is not None or self._is_refused:
             return self.path
@@ -121,6 +124,11 @@ class RunFolder:
         except BusyError:
             raise
         except (OSError, CheckpointError) as error:
+            if before_training and self.is_asked:
+                raise CheckpointError(
+                    f"output_dir: {self._shown!r} cannot be used: {error}; write another output_dir, "
+                    "or enable_checkpointing=False"
+                ) from error
             self.refuse(f"nothing is written, {self._shown!r} cannot be used: {error}")
             return None
         if announce and not self._is_quiet:

@@ -234,7 +234,7 @@ class Keeper:
             return
         if free < needed:
             raise CheckpointError(f"output_dir: {text}; {fix}")
-        if (path := self._folder.open(announce=False)) is None:
+        if (path := self._folder.open(announce=False, before_training=True)) is None:
             return
         trial = os.path.join(path, f".room.{os.getpid()}")
         try:
