@@ -332,7 +332,8 @@ class Session:
         """The control block now (csrc/backend/control.h).
 
         Numbers by name: attempted, applied, skipped, skipped_in_row, micro_row, n_micro, apply,
-        window_ok, stopped, stopped_at, loss, grad_norm, lr, clip, loss_scale, good_steps, scaling, n_ring.
+        window_ok, stopped, stopped_at, loss, grad_norm, lr, clip, loss_scale, good_steps, scaling,
+        n_ring.
         nan_mode is "stop" or "skip"; factor and scalars are lists by scalar number.
         """
     def snapshot(self) -> dict[str, Any]:

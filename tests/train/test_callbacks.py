@@ -106,6 +106,15 @@ def test_what_a_callback_writes_raises() -> None:
     loss.weight.copy_(np.ones(3))
 
 
+@pytest.mark.parametrize("event", ["on_train_begin", "on_epoch_end", "on_train_end"])
+@pytest.mark.parametrize("name", ["should_stop", "lr", "epoch", "config"])
+def test_what_a_callback_sets_on_the_run_raises(event: str, name: str) -> None:
+    """Nobody would hear of it."""
+    callback = hl.LambdaCallback(**{event: lambda run: setattr(run, name, 1)})
+    with pytest.raises(AttributeError, match=rf"run.{name}: callbacks change a run by run.stop"):
+        hl.train(mlp(), classes(), quiet(max_epochs=2), callbacks=[callback])
+
+
 def test_a_training_that_fails_leaves_the_model_as_it_was() -> None:
     class Breaks:
         def on_epoch_end(self, run: Any) -> None:

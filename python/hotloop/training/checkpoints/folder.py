@@ -126,8 +126,8 @@ class RunFolder:
         except (OSError, CheckpointError) as error:
             if before_training and self.is_asked:
                 raise CheckpointError(
-                    f"output_dir: {self._shown!r} cannot be used: {error}; write another output_dir, "
-                    "or enable_checkpointing=False"
+                    f"output_dir: {self._shown!r} cannot be used: {error}; write another "
+                    "output_dir, or enable_checkpointing=False"
                 ) from error
             self.refuse(f"nothing is written, {self._shown!r} cannot be used: {error}")
             return None

@@ -6,6 +6,7 @@ import functools
 import time
 from typing import Any
 
+from hotloop import _core
 from hotloop.base.messages import counted, format_seconds, show, warn
 from hotloop.base.rules import items
 from hotloop.data.shorthand import as_datamodule
@@ -33,9 +34,10 @@ from hotloop.training.plans.fitted import check_model, exclusive, set_metadata
 from hotloop.training.plans.methods import check_callbacks
 from hotloop.training.plans.precision import wants_scale
 from hotloop.training.plans.steps import metadata_of
+from hotloop.training.result.history import History
 from hotloop.training.result.result import TrainResult
 from hotloop.training.run.header import describe_fitting
-from hotloop.training.run.loop import Run, result_of_nothing
+from hotloop.training.run.loop import TIMINGS, Run
 from hotloop.training.run.planner import Planner
 from hotloop.training.run.signals import Interrupts, end_as_interrupted, is_interactive
 from hotloop.training.run.watch import Stopped, Watch
@@ -165,13 +167,13 @@ def train(
                         if not is_quiet:
                             show(f"hotloop: fitted {describe_fitting(planner)}")
                         set_metadata(model, metadata_of(model, data, planner.config))
-                        result = result_of_nothing(planner, seconds, "completed")
+                        result = _result_of_nothing(planner, seconds, "completed")
                     else:
                         run = Run(planner, interrupts, began, config, resumed)
                         result = run.execute()
                         blind = run.monitored_in_vain
                 except Stopped:
-                    result, blind = result_of_nothing(planner, time.perf_counter() - began), None
+                    result, blind = _result_of_nothing(planner, time.perf_counter() - began), None
         finally:
             release(values)
             planner.close()
@@ -253,8 +255,8 @@ def _last_words(result: TrainResult, config: TrainingConfig) -> str:
     skipped = result.skipped_steps - (result.stop_reason == "nan")
     gave_up = result.stop_reason == "nan" and config.on_nan == "skip"
     if gave_up:
-        how = f"stopped: {result.skipped_steps} steps skipped, the last ones in a row (loss or gradient "
-        how += "not finite),"
+        how = f"stopped: {result.skipped_steps} steps skipped, the last ones in a row "
+        how += "(loss or gradient not finite),"
     elif skipped:
         plural = "" if skipped == 1 else "s"
         how += f", {skipped} step{plural} skipped (loss or gradient not finite),"
@@ -285,3 +287,42 @@ def _last_words(result: TrainResult, config: TrainingConfig) -> str:
             "that are made ahead and kept, would make it faster"
         )
     return words
+
+
+def _result_of_nothing(
+    planner: Planner, seconds: float, stop_reason: str = "interrupted"
+) -> TrainResult:
+    """The result of a run that ended before its first step, so many seconds after ``train`` was
+    called: "completed" where statistical nodes alone were to be fitted.
+    """
+    looked = planner.looking_seconds
+    device = getattr(planner, "device", None)
+    return TrainResult(
+        model=planner.model,
+        history=History(),
+        config=planner.config,
+        device="no device" if device is None else device.name,
+        state=None,
+        best_path=None,
+        last_path=None,
+        written=(),
+        plan="",
+        log_path=None,
+        confusion_matrix=None,
+        monitor=None,
+        best_score=None,
+        best_epoch=None,
+        stop_reason=stop_reason,
+        epochs=0,
+        steps=0,
+        skipped_steps=0,
+        not_finite=None,
+        schedule_by="steps",
+        seconds=seconds,
+        timings=dict.fromkeys(TIMINGS, 0.0) | {"statistics": looked, "plan": seconds - looked},
+        data_wait=0.0,
+        samples_per_second=0.0,
+        n_averaged=0,
+        peak_bytes=_core.alloc_stats()["peak_bytes"] if device is None else planner.peak_bytes(),
+        predicted_peak_bytes=planner.predicted_bytes,
+    )

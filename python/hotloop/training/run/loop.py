@@ -47,7 +47,7 @@ from hotloop.training.run.signals import Interrupts
 from hotloop.training.run.summary import summarize
 from hotloop.training.run.weights import Weights
 
-__all__ = ["Run", "result_of_nothing"]
+__all__ = ["Run"]
 
 TIMINGS = ("plan", "statistics", "train", "validate", "checkpoint", "other")
 
@@ -127,6 +127,15 @@ class Run:
         self._end: Snapshot | None = None  # of an epoch that the run ended within
         self._between: Snapshot | None = None  # while the plans of another phase are made
         self._resumed = resumed
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refuses what a callback sets, of which nobody would hear."""
+        if self.__dict__.get("_is_lent") and not name.startswith("_"):
+            raise AttributeError(
+                f"run.{name}: callbacks change a run by run.stop(reason), run.set_lr(rate) and "
+                "run.log(name, value); what they note belongs to themselves"
+            )
+        super().__setattr__(name, value)
 
     @property
     def config(self) -> TrainingConfig:
@@ -266,15 +275,22 @@ class Run:
             return
         if self._has_ended:  # the model has its weights
             for callback in called:
-                getattr(callback, name)(self)
+                self._lend(callback, name)
             return
         with self.showing_weights():
             for callback in called:
-                getattr(callback, name)(self)
+                self._lend(callback, name)
                 self.runtime.check_unchanged(
                     f"callbacks: {type(callback).__name__}.{name}",
                     "end training with run.stop(), change the model and train it again",
                 )
+
+    def _lend(self, callback: Any, name: str) -> None:
+        self._is_lent = True
+        try:
+            getattr(callback, name)(self)
+        finally:
+            self._is_lent = False
 
     @contextlib.contextmanager
     def showing_weights(self) -> Iterator[None]:
@@ -851,50 +867,3 @@ class Run:
         )
         self._call("on_train_end")
         return result
-
-
-def result_of_nothing(
-    planner: Planner, seconds: float, stop_reason: str = "interrupted"
-) -> TrainResult:
-    """The result of a run that ended before its first step.
-
-    Parameters
-    ----------
-    planner : Planner
-        As far as it came.
-    seconds : float
-        Since ``train`` was called.
-    stop_reason : str
-        "completed" where statistical nodes alone were to be fitted.
-    """
-    looked = planner.looking_seconds
-    device = getattr(planner, "device", None)
-    return TrainResult(
-        model=planner.model,
-        history=History(),
-        config=planner.config,
-        device="no device" if device is None else device.name,
-        state=None,
-        best_path=None,
-        last_path=None,
-        written=(),
-        plan="",
-        log_path=None,
-        confusion_matrix=None,
-        monitor=None,
-        best_score=None,
-        best_epoch=None,
-        stop_reason=stop_reason,
-        epochs=0,
-        steps=0,
-        skipped_steps=0,
-        not_finite=None,
-        schedule_by="steps",
-        seconds=seconds,
-        timings=dict.fromkeys(TIMINGS, 0.0) | {"statistics": looked, "plan": seconds - looked},
-        data_wait=0.0,
-        samples_per_second=0.0,
-        n_averaged=0,
-        peak_bytes=_core.alloc_stats()["peak_bytes"] if device is None else planner.peak_bytes(),
-        predicted_peak_bytes=planner.predicted_bytes,
-    )
