@@ -144,6 +144,7 @@ GOOD: dict[str, list[tuple[Any, Any]]] = {
         ({"a": ["f1", function], "b": "mse"}, {"a": ("f1", function), "b": "mse"}),
         ([["f1"], "mse"], {"0": ("f1",), "1": "mse"}),
     ],
+    "train_metrics": FLAG_GOOD,
     "label_smoothing": [(0, 0.0), (0.1, 0.1)],
     **{key: [(0, 0.0), (0.2, 0.2), (1, 1.0)] for key in ("mixup", "cutmix")},
     "class_weight": [
@@ -263,6 +264,7 @@ BAD: dict[str, list[Any]] = {
     "warmup": [-1, -0.1, 1.0, 1.5, True, None, "soon", "5", "5 eons", float("nan")],
     "loss": ["", None, 3, {}, {"a": 3}, {3: "mse"}, int],
     "metrics": ["", 3, [3], {"a": 3}, [""], int],
+    "train_metrics": FLAG_BAD,
     "label_smoothing": [-0.1, 1.0, 2, *NOT_NUMBERS],
     **{key: [-0.1, *NOT_NUMBERS] for key in ("mixup", "cutmix")},
     "class_weight": [
@@ -374,6 +376,7 @@ def test_defaults_are_those_of_the_design() -> None:
         "warmup": 0.05,
         "loss": "auto",
         "metrics": "auto",
+        "train_metrics": False,
         "label_smoothing": 0,
         **dict.fromkeys(("mixup", "cutmix"), 0),
         "accelerator": "auto",
