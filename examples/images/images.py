@@ -66,7 +66,7 @@ def read_flags(argv=None):
     parser.add_argument("--output_dir", type=Path, default=Path("runs/images"))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--bench_workers", action="store_true",
-                        help="only times how fast batches are made, by number of threads")  # fmt: skip
+                        help="only times how fast threads make batches")  # fmt: skip
     parser.add_argument("--batches_of", nargs="+", metavar="GPU",
                         help="only says how many images fit: T4 A100 H200")  # fmt: skip
     parser.set_defaults(**PRESETS[first.parse_known_args(argv)[0].preset])
@@ -99,10 +99,15 @@ def make_data(flags):
     if flags.share < 1:
         data = data.subset(flags.share)
     if flags.batch_size == "auto":
-        config = make_config(flags).replace(memory_limit=flags.memory)
-        data = data.with_batch_size(hl.find_batch_size(make_model(flags, data), data, config))
+        data = data.with_batch_size(find_batch_size(flags, data, memory_limit=flags.memory))
         print(f"batches of {data.batch_size} images")
     return data
+
+
+def find_batch_size(flags, data, **room):
+    """The most images of a batch that a training step has room for."""
+    fold = data if flags.folds == 1 else data.fold(0, flags.folds)
+    return hl.find_batch_size(make_model(flags, data), fold, make_config(flags), **room)
 
 
 def make_test(flags):
@@ -176,20 +181,23 @@ def write_table(path, names, columns):
 def draw_confusion(path, classes, counts, title):
     """A row for each true class, a column for each that was predicted, in per cent of the row."""
     from matplotlib.figure import Figure
+    from PIL import Image  # without which there is no matplotlib
 
     shares = 100 * counts / np.maximum(counts.sum(1, keepdims=True), 1)
     side = 1.6 + 0.36 * len(classes)
-    figure = Figure(figsize=(side, side), layout="constrained")
+    figure = Figure(figsize=(side, side), dpi=90, layout="constrained")
     axes = figure.subplots()
     axes.imshow(shares, cmap="Blues", vmin=0, vmax=100)
     for (i, j), share in np.ndenumerate(shares):
-        if share >= 0.5:
+        if share >= 2:
             colour = "white" if share > 60 else "black"
             axes.text(j, i, f"{share:.0f}", ha="center", va="center", color=colour, fontsize=8)
     axes.set(xlabel="predicted", ylabel="true", title=title)
     axes.set_xticks(range(len(classes)), classes, rotation=60, ha="right", fontsize=8)
     axes.set_yticks(range(len(classes)), classes, fontsize=8)
-    figure.savefig(path, dpi=90)
+    figure.savefig(path)
+    # Few colours make a small file.
+    Image.open(path).convert("RGB").quantize(32).save(path, optimize=True)
 
 
 def count_pairs(truth, predicted, n):
@@ -206,9 +214,7 @@ def main(argv=None):
     if flags.bench_workers:
         return hl.bench_data(data, [0, 1, 2, 4, 8])
     if flags.batches_of:
-        model, config = make_model(flags, data), make_config(flags)
-        found = {gpu: hl.find_batch_size(model, data, config, device=gpu)
-                 for gpu in flags.batches_of}  # fmt: skip
+        found = {gpu: find_batch_size(flags, data, device=gpu) for gpu in flags.batches_of}
         for gpu, n in found.items():
             print(f"{gpu:<6}{flags.model} at {flags.size} pixels: {n} images")
         return found

@@ -154,7 +154,7 @@ def test_what_has_none() -> None:
     for model, fields, words in [
         (mlp(), {"metrics": []}, "train_metrics: metrics must be sums .* got none"),
         (mlp(), {"metrics": ["auc"]}, "train_metrics: metrics must be sums .* got auc"),
-        (OwnStep(), {"metrics": ["accuracy"]}, "train_metrics: the model's training_step makes the losses"),
+        (OwnStep(), {"metrics": ["accuracy"]}, "train_metrics: the model's training_step makes"),
         (Logs(), {}, "'val_accuracy' is taken twice"),
     ]:
         with pytest.raises(hl.ConfigError, match=words):

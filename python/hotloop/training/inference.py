@@ -49,11 +49,11 @@ from hotloop.training.plans.precision import compute_dtype_of
 from hotloop.training.plans.runtime import Runtime, Sums, call_model
 from hotloop.training.plans.steps import Steps, graphs_of_parts, run_plans
 from hotloop.training.plans.target_scale import scale_of
+from hotloop.training.plans.views import View, read_views
 from hotloop.training.predictor import Predictor, run_step
 from hotloop.training.scoring.losses import LOSSES, link_of
 from hotloop.training.scoring.matching import pick_output, put_output
 from hotloop.training.scoring.saved import config_of_scoring
-from hotloop.training.views import View, read_views
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -176,7 +176,8 @@ def predict(
         After training on sequences of several lengths, a list of such; where each row has a target,
         so has each row of the result, a list of arrays.
     batch_size : int, optional
-        Rows at a time; 1024 by default. It changes the result where forward draws random numbers,
+        Rows at a time; 1024 by default, of a DataModule whose samples are made batch by batch
+        (images, datasets) its own batch size, of which training has memory enough. It changes the result where forward draws random numbers,
         which are the same in each batch; else in the last bits at most, where the kernels for
         another number of rows add in another order.
     proba : bool
@@ -260,7 +261,8 @@ def predict(
         if part.is_streamed:
             options = {"proba": proba, "labels": labels, "outputs": outputs, "loss": loss}
             options["tta"] = tta
-            found = _predict_streamed(model, part, data.num_workers, batch_size, options)
+            size = data.batch_size if batch_size is None else whole(1)("batch_size", batch_size)
+            found = _predict_streamed(model, part, data.num_workers, size, options)
             data.warn_of_bad(name, "predict")
             return found
         known = fitted_of(model)
@@ -320,10 +322,9 @@ def _average_views(
 
 
 def _predict_streamed(
-    model: Any, split: Split, workers: int, batch_size: int | None, options: dict[str, Any]
+    model: Any, split: Split, workers: int, size: int, options: dict[str, Any]
 ) -> Any:
     """``predict`` of rows that are made in blocks, which need not fit into memory at once."""
-    size = _DEFAULT_BATCH if batch_size is None else whole(1)("batch_size", batch_size)
     known = fitted_of(model)
     made: list[list[Array]] = []
     by_sample: list[Any] = []  # outputs of rows of sequences, each of its own length
