@@ -222,7 +222,9 @@ def test_a_flat_folder_of_test_images(
     monkeypatch.chdir(tmp_path)
     images.main([str(tmp_path), *TINY, "--share", "0.5", "--tta", "none"])
     out = tmp_path / "runs" / "images"
-    assert len(read(out / "oof.csv")) == 3 * N // 2
+    rows = read(out / "oof.csv")
+    assert len(rows) == 3 * N // 2
+    assert all(row["image"].split("/")[1] == row["label"] for row in rows)
     names = [row["image"] for row in read(out / "submission.csv")]
     assert names == [f"test/{i:02}.png" for i in range(3 * N_TEST)]
 

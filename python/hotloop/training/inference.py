@@ -177,9 +177,9 @@ def predict(
         so has each row of the result, a list of arrays.
     batch_size : int, optional
         Rows at a time; 1024 by default, of a DataModule whose samples are made batch by batch
-        (images, datasets) its own batch size, of which training has memory enough. It changes the result where forward draws random numbers,
-        which are the same in each batch; else in the last bits at most, where the kernels for
-        another number of rows add in another order.
+        (images, datasets) its own batch size. It changes the result where forward draws random
+        numbers, which are the same in each batch; else in the last bits at most, where the kernels
+        for another number of rows add in another order.
     proba : bool
         Probabilities, a column per class (one column from a single logit), instead of forward's
         output, which is logits.

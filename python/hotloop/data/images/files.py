@@ -278,7 +278,7 @@ def _read_csv(name: str, wanted: Sequence[str]) -> list[list[str]]:
     return columns
 
 
-def names_of_columns(table: Any) -> list[str] | None:
+def names_of_columns(table: Any) -> Sequence[str] | None:
     """Those of a data frame or a dict of columns; None: it is no table."""
     return [str(name) for name in table] if isinstance(table, Mapping) else column_names(table)
 
