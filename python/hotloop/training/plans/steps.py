@@ -25,6 +25,7 @@ from hotloop.training.plans.fitted import Fitted
 from hotloop.training.plans.layers import scales_of_layers
 from hotloop.training.plans.methods import check_methods, check_sequences
 from hotloop.training.plans.mixing import check_mixing, mix_batch, mix_losses
+from hotloop.training.plans.optimizers import optimizer_op
 from hotloop.training.plans.precision import wants_scale
 from hotloop.training.plans.runtime import (
     Runtime,
@@ -535,7 +536,7 @@ class Steps:
     def _spec(self, rows: int, total_steps: int, graph: _core.Graph) -> dict[str, Any]:
         config = self.config
         optimizer = config.optimizer_config
-        name, attrs = _optimizer_op(optimizer)
+        name, attrs = optimizer_op(optimizer)
         clip = config.gradient_clip_val or 0.0
         by_norm = config.gradient_clip_algorithm == "norm"
         ema = config.ema if config.ema else None
@@ -884,31 +885,3 @@ def _scale_of(group: ParamGroup, lr: float, otherwise: float) -> float:
     if group.lr is not None:
         return group.lr / lr
     return otherwise if group.lr_scale is None else group.lr_scale
-
-
-def _optimizer_op(optimizer: Any) -> tuple[str, dict[str, Any]]:
-    """The op and its attributes."""
-    name = optimizer.name
-    if name in ("adam", "adamw"):
-        beta1, beta2 = optimizer.betas
-        return "adam", {
-            "beta1": beta1,
-            "beta2": beta2,
-            "eps": optimizer.eps,
-            "decoupled": int(name == "adamw"),
-        }
-    if name == "sgd":
-        return "sgd", {
-            "momentum": optimizer.momentum,
-            "dampening": optimizer.dampening,
-            "nesterov": int(optimizer.nesterov),
-        }
-    if name == "rmsprop":
-        return "rmsprop", {
-            "alpha": optimizer.alpha,
-            "eps": optimizer.eps,
-            "momentum": optimizer.momentum,
-            "centered": int(optimizer.centered),
-        }
-    beta1, beta2 = optimizer.betas
-    return "lion", {"beta1": beta1, "beta2": beta2}
