@@ -33,7 +33,7 @@ from benchmarks.report import (
     write_results,
 )
 
-__all__ = ["CASES", "Case", "find_case"]
+__all__ = ["CASES", "Case", "find_case", "make_images"]
 
 COLUMNS = {"loader": "DataLoader"}
 _FILES = 10_000  # JPEGs of 32 pixels
@@ -71,22 +71,22 @@ def find_case(name: str) -> Case:
     return next(case for case in CASES if case.name == name)
 
 
-def make_images(folder: Path) -> None:
-    """Files in folders by class: small ones as they come, large ones made of them."""
-    from PIL import Image
-
+def make_images(folder: Path, n_small: int = _FILES, n_large: int = _LARGE) -> None:
+    """Files in folders by class: small ones as they come, large ones made of some of them."""
     archive = Path(os.environ["HOTLOOP_DATA"]) / "cifar10-jpeg.tar.gz"
     with tarfile.open(archive) as tar:
         members = [m for m in tar if m.isfile() and "/train/" in f"/{m.name}"]
-        stride = max(1, len(members) // _FILES)
-        for i, member in enumerate(members[::stride][:_FILES]):
+        stride = max(1, len(members) // n_small)
+        for i, member in enumerate(members[::stride][:n_small]):
             kind, name = Path(member.name).parts[-2:]
             small, large = folder / "small" / kind / name, folder / "large" / kind / name
             small.parent.mkdir(parents=True, exist_ok=True)
             stream = tar.extractfile(member)
             assert stream is not None  # a file
             small.write_bytes(stream.read())
-            if i % (_FILES // _LARGE) == 0:
+            if n_large and i % (n_small // n_large) == 0:
+                from PIL import Image
+
                 large.parent.mkdir(parents=True, exist_ok=True)
                 with Image.open(small) as image:
                     image.convert("RGB").resize((500, 500), 3).save(large, quality=90)

@@ -82,8 +82,8 @@ class Windows:
 class Images:
     """Files decoded by Pillow and augmented in NumPy; of small ones a crop out of a border."""
 
-    def __init__(self, root: Path, size: int) -> None:
-        self.size = size
+    def __init__(self, root: Path, size: int, *, augments: bool = True) -> None:
+        self.size, self.augments = size, augments
         classes = sorted(path.name for path in root.iterdir())
         self.files = [
             (path, number)
@@ -103,8 +103,8 @@ class Images:
         path, number = self.files[i]
         with Image.open(path) as opened:
             image = opened.convert("RGB")
-        pixels = self.crop(image)
-        if torch.rand(()) < 0.5:
+        pixels = self.crop(image) if self.augments else np.asarray(image)
+        if self.augments and torch.rand(()) < 0.5:
             pixels = pixels[:, ::-1]
         made = np.ascontiguousarray(pixels.transpose(2, 0, 1)).astype(np.float32) / 255
         return torch.from_numpy((made - self.mean) / self.std), number

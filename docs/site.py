@@ -35,7 +35,9 @@ _PAGES: dict[str, tuple[str, str, dict[str, list[str]]]] = {
             "Cross-validation": ["cross_validate", "CrossValidation"],
             "A loop of your own": ["stepper", "Stepper"],
             "A metric of your own": ["metric"],
-            "Before and after": ["plan", "PlanReport", "profile", "Profile", "NodeTime"],
+            "Before and after": [
+                *("plan", "PlanReport", "find_batch_size", "profile", "Profile", "NodeTime"),
+            ],
             "The machine": [
                 *("devices", "Devices", "DeviceInfo", "LibraryInfo"),
                 *("doctor", "Doctor", "empty_cache"),

@@ -22,6 +22,7 @@ from hotloop.graph.dtypes import uint8 as uint8
 from hotloop.graph.symbolic import Tensor as Tensor
 from hotloop.interop.weights import read_weights as read_weights
 from hotloop.ops import *
+from hotloop.tools.batch_size import find_batch_size as find_batch_size
 from hotloop.tools.devices import devices as devices
 from hotloop.tools.loading import bench_data as bench_data
 from hotloop.tools.machine import doctor as doctor

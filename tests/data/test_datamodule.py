@@ -471,7 +471,7 @@ def test_wrong_data_is_named(X: Any, y: Any, options: dict, text: str) -> None:
         ({"batch_size": True}, r"batch_size: a whole number is needed, got True"),
         ({"batch_size": 2.5}, r"batch_size: a whole number is needed, got 2.5"),
         ({"batch_size": "64"}, r"batch_size: .*write batch_size=64"),
-        ({"batch_size": "auto"}, r"batch_size: 'auto' is not built yet"),
+        ({"batch_size": "auto"}, r"batch_size: must be a number, got 'auto'; hl.find_batch_size"),
         ({"num_workers": -1}, r"num_workers: must be at least 0, got -1"),
         ({"pin_memory": 1}, r"pin_memory: must be True or False, got 1"),
         ({"shuffle": 1}, r"shuffle: must be True or False, got 1"),

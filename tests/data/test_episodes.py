@@ -130,6 +130,37 @@ def test_learns_and_knows_new_categories(workers: int) -> None:
     assert result.history["val_accuracy"][-1] > 0.75  # a third by chance
 
 
+# ---- categories with too few rows
+
+
+def small_source() -> tuple[hl.DataModule, np.ndarray]:
+    """Seven rows of cats and dogs, two of owls, one of emus."""
+    names = np.array(["cat"] * 7 + ["owl"] * 2 + ["dog"] * 7 + ["emu"])
+    X = np.arange(len(names), dtype=np.float32)[:, None]
+    return hl.DataModule.from_arrays(X, names), names
+
+
+@pytest.mark.parametrize("is_given", [False, True])
+def test_small_categories_are_named(is_given: bool) -> None:
+    source, names = small_source()
+    by = {"by": names} if is_given else {}
+    words = "got 1 of 'emu' and 2 of 'owl'; take fewer rows"
+    with pytest.raises(DataError, match=f"^train: each category must have 3 rows .*{words}"):
+        hl.DataModule.episodes(source, 1, 2, **by)
+    assert hl.DataModule.episodes(source, 1, 1, on_small_category="skip", **by)
+    with pytest.raises(DataError, match="got 1 of 'emu'; take"):
+        hl.DataModule.episodes(source, 1, 1, **by)
+
+
+def test_small_categories_can_be_skipped() -> None:
+    source, names = small_source()
+    data = hl.DataModule.episodes(
+        source, 1, 2, n=300, batch_size=300, on_small_category="skip"
+    )  # fmt: skip
+    (batch,) = data.train_batches()
+    assert set(names[rows_of(batch, "query").ravel()]) == {"cat", "dog"}
+
+
 # ---- wrong input
 
 
@@ -140,13 +171,23 @@ def test_wrong_input() -> None:
         ({"query": 0}, "query: must be at least 1, got 0"),
         ({"ways": 0}, "ways: must be at least 1, got 0"),
         ({"n": 0}, "n: must be at least 1, got 0"),
+        ({"on_small_category": "drop"}, "on_small_category: must be one of 'raise', 'skip'"),
         ({"by": "x"}, "by: must be 'y' or an array of categories, got 'x'"),
         ({"shuffle": True}, "there is no option 'shuffle'"),
     ]:
         with pytest.raises(ConfigError, match=words):
             hl.DataModule.episodes(source, **options)
     for options, words in [
-        ({"support": 30, "query": 1}, "train: an episode needs 1 category of 31 rows at least"),
+        (
+            {"support": 30, "query": 1},
+            r"train: each category must have 31 rows at least, 30 for the support and 1 for "
+            r"queries, got 30 of \d, 30 of \d, 30 of \d and 2 more; take fewer rows, add some, or "
+            "write on_small_category='skip'",
+        ),
+        (
+            {"support": 30, "query": 1, "on_small_category": "skip"},
+            "train: an episode needs 1 category of 31 rows at least, got 0 of 5; take fewer rows",
+        ),
         ({"ways": 6}, "train: an episode needs 6 categories of 3 rows at least, got 5 of 5"),
         (
             {"by": np.arange(9)},

@@ -131,7 +131,12 @@ def as_polars(columns: dict[str, list[Any]], folder: Path) -> Any:
     return take_library("polars").DataFrame(columns)
 
 
-KINDS = [as_csv, as_pandas, as_polars]
+def as_dict(columns: dict[str, list[Any]], root: Path) -> Any:
+    """The columns as they are."""
+    return columns
+
+
+KINDS = [as_csv, as_dict, as_pandas, as_polars]
 kinds = pytest.mark.parametrize("make", KINDS)
 Make = Callable[[dict[str, list[Any]], Path], Any]
 
@@ -194,8 +199,10 @@ def test_paths_out_of_the_root(root: Path, tmp_path: Path) -> None:
 
 
 def test_tables_that_are_none(root: Path) -> None:
-    with pytest.raises(hl.ConfigError, match="CSV file or a data frame, got dict"):
-        read_image_table({"file": ["dog/b.JPG"]}, "file")
+    with pytest.raises(hl.ConfigError, match="data frame or a dict of columns, got list"):
+        read_image_table([["dog/b.JPG"]], "file")
+    with pytest.raises(hl.DataError, match=r"columns must be of one length, got \[2, 1\]"):
+        read_image_table({"file": ["dog/b.JPG"] * 2, "label": [1]}, "file", "label", root=root)
     with pytest.raises(hl.DataError, match=r"must be a CSV file.*No such file"):
         read_image_table(root / "none.csv", "file")
     for make in KINDS:

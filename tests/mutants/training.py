@@ -6,6 +6,7 @@ _TRAINING = "python/hotloop/training/"
 _LOSSES = _TRAINING + "scoring/losses.py"
 _MATCHING = _TRAINING + "scoring/matching.py"
 _STEPS, _PRECISION = _TRAINING + "plans/steps.py", _TRAINING + "plans/precision.py"
+_OPTIMIZER_OPS = _TRAINING + "plans/optimizers.py"
 _RUNTIME, _INFERENCE = _TRAINING + "plans/runtime.py", _TRAINING + "inference.py"
 _PLANNER, _LOOP = _TRAINING + "run/planner.py", _TRAINING + "run/loop.py"
 _MONITOR, _WEIGHTS = _TRAINING + "run/monitor.py", _TRAINING + "run/weights.py"
@@ -197,7 +198,7 @@ _LOSS = [
     Mutant(
         "labels-of-one-logit-cut-at-half",
         _INFERENCE,
-        'cut = 0.5 if target.link == "identity" else 0.0',
+        'cut = 0.5 if is_proba or target.link == "identity" else 0.0',
         "cut = 0.5",
         python(_CUT),
     ),
@@ -312,28 +313,28 @@ _STEP = [
     ),
     Mutant(
         "adam-has-beta1-twice",
-        _STEPS,
+        _OPTIMIZER_OPS,
         '"beta2": beta2,\n            "eps"',
         '"beta2": beta1,\n            "eps"',
         python(_OPTIMIZERS),
     ),
     Mutant(
         "lion-has-its-betas-swapped",
-        _STEPS,
+        _OPTIMIZER_OPS,
         '"lion", {"beta1": beta1, "beta2": beta2}',
         '"lion", {"beta1": beta2, "beta2": beta1}',
         python(_OPTIMIZERS),
     ),
     Mutant(
         "sgd-is-not-dampened",
-        _STEPS,
+        _OPTIMIZER_OPS,
         '"dampening": optimizer.dampening,',
         '"dampening": 0.0,',
         python(_OPTIMIZERS),
     ),
     Mutant(
         "adam-decays-as-adamw",
-        _STEPS,
+        _OPTIMIZER_OPS,
         'int(name == "adamw")',
         "1",
         python(_OPTIMIZERS),

@@ -378,7 +378,8 @@ def test_the_score_is_that_of_its_definition(example: Any) -> None:
     [
         (
             ("--pictures", "2"), lambda images, points: None,
-            r"train: an episode needs 1 category of 3 rows at least, got 0 of 4",
+            r"train: each category must have 3 rows at least, 1 for the support and 2 for queries, "
+            r"got 2 of 0, 2 of 1, 2 of 2 and 2 of 3; take fewer rows",
         ),
         (
             (), lambda images, points: points.__setitem__((5, 2), (1.2, 0.5, 1)),

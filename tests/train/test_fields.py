@@ -89,6 +89,7 @@ FIELDS: dict[str, tuple[Any, dict[str, Any]]] = {
     "warmup": (5, {}),
     "loss": ("focal", {}),
     "metrics": ("f1", {}),
+    "train_metrics": (True, {}),
     "label_smoothing": (0.3, {}),
     "mixup": (0.2, {}),
     "cutmix": (1.0, {}),

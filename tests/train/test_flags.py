@@ -31,6 +31,7 @@ VALUES: dict[str, tuple[str, Any]] = {
     "warmup": ("5 epochs", "5 epochs"),
     "loss": ("mse", "mse"),
     "metrics": ("accuracy,f1", ["accuracy", "f1"]),
+    "train_metrics": ("true", True),
     "label_smoothing": ("0.1", 0.1),
     "mixup": ("0.2", 0.2),
     "cutmix": ("1", 1.0),

@@ -18,8 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from hotloop import _core
-from hotloop.base.messages import counted
-from hotloop.base.rules import reject, whole
+from hotloop.base.messages import counted, named
+from hotloop.base.rules import choice, reject, show, whole
+from hotloop.base.scalars import plain
 from hotloop.data.auto_workers import AutoWorkers
 from hotloop.data.contents import digest_rows, digest_texts
 from hotloop.data.folding import FoldedSplits
@@ -44,31 +45,58 @@ class _Episodes:
     ----------
     split : Split
         Whose rows they are of.
-    categories : int64 array (n,)
-        Of its rows.
+    categories : array (n,)
+        Names or numbers of those of its rows.
     counts : (int, int, int)
         Categories of an episode, and rows of each as support and as queries.
     seed : int
     name : str
         Of the split.
+    skips : bool
+        Whether categories with too few rows are left out.
+
+    Raises
+    ------
+    DataError
+        For categories with too few rows, or too few categories.
     """
 
     def __init__(
-        self, split: Split, categories: Rows, counts: tuple[int, int, int], seed: int, name: str
+        self,
+        split: Split,
+        categories: Array,
+        counts: tuple[int, int, int],
+        seed: int,
+        name: str,
+        *,
+        skips: bool,
     ) -> None:
         self.ways, self.support, self.query = counts
         self._seed, self._stream = seed, f"episodes/{name}"
         self.fields = [field for field in split.fields if field.name != "weight"]
         rows = np.arange(split.n) if split.rows is None else split.rows
         least = self.support + self.query
-        order = np.argsort(categories, kind="stable")
-        _, begins = np.unique(categories[order], return_index=True)
-        found = np.split(rows[order], begins[1:])
+        names, codes = np.unique(categories, return_inverse=True)
+        order = np.argsort(codes, kind="stable")
+        found = np.split(rows[order], np.cumsum(np.bincount(codes))[:-1])
+        small = [
+            f"{len(each)} of {show(plain(category))}"
+            for category, each in zip(names, found, strict=True)
+            if len(each) < least
+        ]
         self._rows = [each for each in found if len(each) >= least]
+        if small and not skips:
+            raise DataError(
+                f"{name}: each category must have {counted(least, 'row')} at least, {self.support} "
+                f"for the support and {self.query} for queries, got {named(small)}; take fewer "
+                "rows, add some, or write on_small_category='skip', which draws no episodes of "
+                "such categories"
+            )
         if len(self._rows) < self.ways:
             raise DataError(
                 f"{name}: an episode needs {counted(self.ways, 'category', 'categories')} of "
-                f"{least} rows at least, got {len(self._rows)} of {len(found)}; take fewer rows"
+                f"{counted(least, 'row')} at least, got {len(self._rows)} of {len(found)}; take "
+                "fewer rows"
             )
 
     def draw(self, number: int, epoch: int) -> tuple[Rows, Rows]:
@@ -164,6 +192,7 @@ class EpisodeData(FoldedSplits):
         n: int = 1000,
         n_val: int = 100,
         n_test: int = 100,
+        on_small_category: str = "raise",
         batch_size: int = 2,
         drop_last: bool = False,
         seed: int = 42,
@@ -188,6 +217,9 @@ class EpisodeData(FoldedSplits):
             within the episode, from 0; with one the targets of the rows.
         n, n_val, n_test : int
             Episodes of an epoch, of a validation and of a test.
+        on_small_category : {"raise", "skip"}
+            What becomes of a category that has fewer rows in a split than an episode takes of it:
+            an error with its name, or no episode has it there.
         batch_size : int
             Episodes in a step.
         drop_last, seed, num_workers, pin_memory
@@ -209,7 +241,8 @@ class EpisodeData(FoldedSplits):
             For an option out of its range, sequences of several lengths, targets that are
             standardised, several ways without y.
         DataError
-            For a split with fewer categories of enough rows than an episode needs.
+            For categories with too few rows, and for a split with fewer categories than an episode
+            needs.
 
         Examples
         --------
@@ -228,6 +261,7 @@ class EpisodeData(FoldedSplits):
         counts = (whole(1)("ways", ways), whole(1)("support", support), whole(1)("query", query))
         sizes = {"train": whole(1)("n", n), "val": whole(0)("n_val", n_val)}
         sizes["test"] = whole(0)("n_test", n_test)
+        skips = choice("raise", "skip")("on_small_category", on_small_category) == "skip"
         targets = source.targets
         _check_source(source, counts[0])
         parts: dict[str, tuple[Table, Rows | None]] = {}
@@ -237,7 +271,7 @@ class EpisodeData(FoldedSplits):
                 continue
             source.check(name)
             categories = _read_categories(source, name, split, by)
-            made = _Episodes(split, categories, counts, self._seed, name)
+            made = _Episodes(split, categories, counts, self._seed, name, skips=skips)
             parts[name] = made.table(size, targets), None
         self._auto = AutoWorkers(1, is_python=True, enter=source._auto.enter)
         self._is_random = True
@@ -276,8 +310,8 @@ def _check_source(source: FoldedSplits, ways: int) -> None:
         raise ConfigError("ways: with several y must have one class for each row, got one of more")
 
 
-def _read_categories(source: FoldedSplits, name: str, split: Split, by: Any) -> Rows:
-    """The category of each row of a split."""
+def _read_categories(source: FoldedSplits, name: str, split: Split, by: Any) -> Array:
+    """The category of each row of a split, by its name where it has one."""
     if isinstance(by, str):
         field = next((field for field in split.fields if field.name == "y"), None)
         if by != "y":
@@ -289,10 +323,12 @@ def _read_categories(source: FoldedSplits, name: str, split: Split, by: Any) -> 
             or (field.dtype != "int64")
         ):
             raise ConfigError("by: 'y' needs one class for each row in y; give by=categories")
-        return np.asarray(field.array if split.rows is None else field.array[split.rows], np.int64)
+        ids = np.asarray(field.array if split.rows is None else field.array[split.rows], np.int64)
+        return ids if source.classes is None else np.asarray(source.classes)[ids]
     rows = source.rows(name)
     n = max(len(by), int(rows[-1]) + 1) if hasattr(by, "__len__") else int(rows[-1]) + 1
-    return read_groups(by, n, "by")[rows]
+    read_groups(by, n, "by")  # refuses what has no category for each row
+    return np.asarray(by)[rows]
 
 
 def _renamed(fields: dict[str, tuple[Any, Any]]) -> Sequence[tuple[str, tuple[Any, Any]]]:

@@ -265,6 +265,29 @@ class FoldedSplits(DataSplits):
         made._origin = origin.keep(np.concatenate([kept, *held]))
         return made
 
+    def with_batch_size(self, batch_size: int) -> Self:
+        """The same data in batches of another size.
+
+        Parameters
+        ----------
+        batch_size : int
+            Samples in a full batch.
+
+        Returns
+        -------
+        DataModule
+            Shares its arrays. Buckets, where they were found by the size of a batch, stay.
+
+        Examples
+        --------
+        >>> X, y = hl.load_digits()
+        >>> hl.DataModule.from_arrays(X, y).with_batch_size(32).example_batch()["x"]
+        ('float32', (32, 64))
+        """
+        made = copy.copy(self)
+        made._batch_size = whole(1)("batch_size", batch_size)
+        return made
+
     # ---- making them
 
     def _set_sampling(self, sampler: Any, weights: Any, n_draws: Any) -> None:

@@ -133,7 +133,8 @@ class DataSplits:
     ) -> None:
         if batch_size == "auto":
             raise ConfigError(
-                "batch_size: 'auto' is not built yet, got 'auto'; write batch_size=64"
+                "batch_size: must be a number, got 'auto'; hl.find_batch_size(model, data) says "
+                "which is the largest that fits into memory"
             )
         self._batch_size: int = whole(1)("batch_size", batch_size)
         self._num_workers: int | str = either("auto", rule=whole(0))("num_workers", num_workers)

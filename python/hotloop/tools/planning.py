@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hotloop.nn.module import Module
     from hotloop.training.config import TrainingConfig
 
-__all__ = ["PlanReport", "plan", "plan_demo", "plan_file"]
+__all__ = ["PlanReport", "is_described", "plan", "plan_demo", "plan_file"]
 
 
 class PlanReport:
@@ -125,7 +125,7 @@ class PlanReport:
 _PARTS = ("arena", "slot", "const", "store", "data", "best", "unasked")
 
 
-def _is_described(device: Any, others: dict[str, Any]) -> bool:
+def is_described(device: Any, others: dict[str, Any]) -> bool:
     """Whether a device is meant that is no name for one of this machine's."""
     if not isinstance(device, str) or re.fullmatch(r"auto|cpu|(cuda|gpu)(:\d+)?", device):
         return False
@@ -189,12 +189,12 @@ def plan(
     from hotloop.training.run.planner import Planner
 
     model = check_model("plan", model)
-    is_described = _is_described(device, overrides)
-    if device is not None and not is_described:
+    by_name = is_described(device, overrides)
+    if device is not None and not by_name:
         overrides["device"] = device
     config = TrainingConfig.resolve(training_config, overrides)
     config.check_supported()
-    described = open_described(device, config.precision) if is_described else None
+    described = open_described(device, config.precision) if by_name else None
     with exclusive(model, "plan"):
         planner = Planner(model, as_datamodule(datamodule), config, described)
         try:
@@ -246,7 +246,7 @@ def plan_file(
 
     loaded = load(path)
     target = loaded.device
-    if _is_described(device, {}):
+    if is_described(device, {}):
         target = open_described(str(device), "auto")
     elif device is not None:
         target = loaded.to(device).device

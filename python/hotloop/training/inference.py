@@ -49,6 +49,7 @@ from hotloop.training.plans.precision import compute_dtype_of
 from hotloop.training.plans.runtime import Runtime, Sums, call_model
 from hotloop.training.plans.steps import Steps, graphs_of_parts, run_plans
 from hotloop.training.plans.target_scale import scale_of
+from hotloop.training.plans.views import View, read_views
 from hotloop.training.predictor import Predictor, run_step
 from hotloop.training.scoring.losses import LOSSES, link_of
 from hotloop.training.scoring.matching import pick_output, put_output
@@ -159,6 +160,7 @@ def predict(
     outputs: str | None = None,
     loss: Any = None,
     split: str | None = None,
+    tta: str | None = None,
 ) -> Any:
     """Runs a model on data, in order, in evaluation mode.
 
@@ -174,9 +176,10 @@ def predict(
         After training on sequences of several lengths, a list of such; where each row has a target,
         so has each row of the result, a list of arrays.
     batch_size : int, optional
-        Rows at a time; 1024 by default. It changes the result where forward draws random numbers,
-        which are the same in each batch; else in the last bits at most, where the kernels for
-        another number of rows add in another order.
+        Rows at a time; 1024 by default, of a DataModule whose samples are made batch by batch
+        (images, datasets) its own batch size. It changes the result where forward draws random
+        numbers, which are the same in each batch; else in the last bits at most, where the kernels
+        for another number of rows add in another order.
     proba : bool
         Probabilities, a column per class (one column from a single logit), instead of forward's
         output, which is logits.
@@ -189,6 +192,13 @@ def predict(
         where hotloop did not train it. As in the configuration: "cross_entropy", "bce".
     split : {"test", "val", "train"}, optional
         Of a DataModule, in the order of its ``rows(split)``.
+    tta : {"hflip", "vflip", "flips", "d4"}, optional
+        Test-time augmentation of images ``(rows, channels, height, width)``: the mean over each
+        image and its mirror image from left to right ("hflip") or top to bottom ("vflip"), over
+        both and their combination ("flips", 4 views), or over these turned by 90 degrees as well
+        ("d4", 8 views of a square). Of probabilities with ``proba`` and ``labels``, else of
+        outputs. Outputs ``(rows, classes)`` are to be the same for a mirrored image; those of each
+        pixel, ``(rows, classes, height, width)``, are mirrored back first.
 
     Returns
     -------
@@ -205,12 +215,13 @@ def predict(
         While another thread trains the model. For one that predicts, this one waits.
     ConfigError
         If proba or labels is asked of a model that was not trained as a classifier, and no loss is
-        given.
+        given; for a name that tta does not know.
     DataError
         If a dict lacks a column that training had, or holds floats where training had integers.
     ShapeError
         If the data does not have the shape that the model takes, or the model gives something else
-        than a row for each row and there is more than one batch.
+        than a row for each row and there is more than one batch; with tta, if the data are no
+        images, or of an output it is not known what a mirror does to it, as to points.
 
     Examples
     --------
@@ -249,7 +260,9 @@ def predict(
             raise ConfigError(f"predict: the DataModule has {lacks} split")
         if part.is_streamed:
             options = {"proba": proba, "labels": labels, "outputs": outputs, "loss": loss}
-            found = _predict_streamed(model, part, data.num_workers, batch_size, options)
+            options["tta"] = tta
+            size = data.batch_size if batch_size is None else whole(1)("batch_size", batch_size)
+            found = _predict_streamed(model, part, data.num_workers, size, options)
             data.warn_of_bad(name, "predict")
             return found
         known = fitted_of(model)
@@ -262,6 +275,12 @@ def predict(
         raise ConfigError(f"predict: split is of a DataModule, got split={split!r} beside arrays")
     inputs = Inputs("predict", data, model, is_encoded=is_encoded)
     size = _DEFAULT_BATCH if batch_size is None else whole(1)("batch_size", batch_size)
+    by = _read_by(loss, fitted_of(model)) if proba or labels else None
+    if proba or labels:
+        _check_link(by, "labels" if labels else "proba")
+    if tta is not None:
+        result = _average_views(model, inputs, size, outputs, tta, by, proba=proba, labels=labels)
+        return inputs.give(result)
     try:
         result = _run("predict", model, inputs, size, outputs)
     except ShapeError:
@@ -269,17 +288,43 @@ def predict(
             raise
         result = _run("predict", model, inputs, None, outputs)
     if proba or labels:
-        result = _as_labels(result, _read_by(loss, fitted_of(model)), proba=proba, labels=labels)
+        result = _as_labels(result, by, labels=labels)
     if inputs.lengths is not None and outputs is None:
         result = _cut_padding(result, fitted_of(model), inputs.lengths, is_label=labels)
     return inputs.give(result)
 
 
+def _average_views(
+    model: Any,
+    inputs: Inputs,
+    size: int,
+    path: str | None,
+    name: str,
+    by: Fitted | None,
+    *,
+    proba: bool,
+    labels: bool,
+) -> Any:
+    """The mean over views of the images: of probabilities, from which labels are read, or of what
+    forward gives.
+    """
+    views, shape = read_views(name, inputs.arrays)
+    total: list[Array] = []
+    for view in views:
+        result = _run("predict", model, inputs, size, path, view)
+        if proba or labels:
+            result = _as_labels(result, by, labels=False)
+        leaves, spec = flatten(result)
+        shown = [view.undo(leaf, shape) for leaf in leaves]
+        total = [a + b for a, b in zip(total, shown, strict=True)] if total else shown
+    mean = unflatten([leaf / np.float32(len(views)) for leaf in total], spec)
+    return _as_labels(mean, by, labels=True, is_proba=True) if labels else mean
+
+
 def _predict_streamed(
-    model: Any, split: Split, workers: int, batch_size: int | None, options: dict[str, Any]
+    model: Any, split: Split, workers: int, size: int, options: dict[str, Any]
 ) -> Any:
     """``predict`` of rows that are made in blocks, which need not fit into memory at once."""
-    size = _DEFAULT_BATCH if batch_size is None else whole(1)("batch_size", batch_size)
     known = fitted_of(model)
     made: list[list[Array]] = []
     by_sample: list[Any] = []  # outputs of rows of sequences, each of its own length
@@ -311,8 +356,17 @@ def _predict_streamed(
     return unflatten(leaves, spec)
 
 
-def _run(what: str, model: Any, inputs: Inputs, size: int | None, path: str | None) -> Any:
-    """forward on all rows, ``size`` of them at a time; None: on the inputs as a whole."""
+def _run(
+    what: str,
+    model: Any,
+    inputs: Inputs,
+    size: int | None,
+    path: str | None,
+    view: View | None = None,
+) -> Any:
+    """forward on all rows, ``size`` of them at a time, None: on the inputs as a whole; in a view
+    where they are images.
+    """
     arrays, spec = inputs.arrays, inputs.spec
     n = len(arrays[0]) if arrays else 0
     step = n if size is None else min(n, size)
@@ -326,6 +380,8 @@ def _run(what: str, model: Any, inputs: Inputs, size: int | None, path: str | No
         runner = model if isinstance(model, PredictOnly) else _predictor(model)
         for begin in range(0, max(n, 1), max(step, 1)):
             batch = [a[begin : begin + step] for a in arrays] if cut else arrays
+            if view is not None:
+                batch = [view.show(array) for array in batch]
             try:
                 made = runner.run(batch, spec, path)
             except DataError:
@@ -424,8 +480,8 @@ def _cut_padding(
     return put_output(result, cut, "", [""])
 
 
-def _as_labels(result: Any, fitted: Any, *, proba: bool, labels: bool) -> Any:
-    what = "proba" if proba else "labels"
+def _check_link(fitted: Fitted | None, what: str) -> None:
+    """Refuses a model of which nothing says how outputs become probabilities."""
     links = fitted.link if fitted is not None else None
     if not (any(links.values()) if isinstance(links, dict) else links):
         raise ConfigError(
@@ -433,20 +489,28 @@ def _as_labels(result: Any, fitted: Any, *, proba: bool, labels: bool) -> Any:
             f"trained with elsewhere; write predict(model, X, {what}=True, loss='cross_entropy'), "
             "or use the outputs that predict(model, X) gives"
         )
+
+
+def _as_labels(result: Any, fitted: Any, *, labels: bool, is_proba: bool = False) -> Any:
+    """The outputs of classes as labels or probabilities; ``is_proba``: they are these already."""
     names = list(fitted.link) if isinstance(fitted.link, dict) else [""]
     for name in names:
         target = fitted.of(name)
         if target.link is None:
             continue  # values beside classes stay what they are
-        found = _find_labels if labels else _find_proba
         picked = pick_output(result, name, names)
-        target.check_outputs(picked.shape)
-        answer = found(picked, target)
+        if not is_proba:
+            target.check_outputs(picked.shape)
+        answer = (
+            _find_labels(picked, target, is_proba=is_proba)
+            if labels
+            else _find_proba(picked, target)
+        )
         result = put_output(result, answer, name, names)
     return result
 
 
-def _find_labels(logits: Array, target: FittedTarget) -> Array:
+def _find_labels(logits: Array, target: FittedTarget, *, is_proba: bool) -> Array:
     """The likeliest class at each position, by its name where it has one."""
     axis = target.class_axis
     if logits.shape[1:] == (1,):
@@ -456,7 +520,7 @@ def _find_labels(logits: Array, target: FittedTarget) -> Array:
     if axis is not None and logits.shape[axis] == 1:
         logits, axis = logits.squeeze(axis), None
     _check_finite(logits, axis)
-    cut = 0.5 if target.link == "identity" else 0.0
+    cut = 0.5 if is_proba or target.link == "identity" else 0.0
     ids: Array = (logits > cut).astype(np.int64) if axis is None else np.argmax(logits, axis)
     if target.classes is None or target.kind == "multilabel":
         return ids

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +22,7 @@ from hotloop.data.arrays import column_names
 from hotloop.data.images.annotations import Wanted, read_points
 from hotloop.errors import ConfigError, DataError
 
-__all__ = ["ImageFiles", "read_image_folder", "read_image_table"]
+__all__ = ["ImageFiles", "names_of_columns", "read_image_folder", "read_image_table"]
 
 # What cameras, browsers and Pillow write. A file of another name is an image if it begins like one.
 _SUFFIXES = frozenset(
@@ -204,7 +204,7 @@ def read_image_table(
 
     Parameters
     ----------
-    table : path of a CSV file with a header, or data frame
+    table : path of a CSV file with a header, data frame, or dict of columns
     path : str
         The column with the files' paths. Those that are not absolute begin at root.
     label : str, optional
@@ -212,7 +212,7 @@ def read_image_table(
     wanted : Wanted, optional
         The columns of masks and points.
     root : path, optional
-        By default the folder of the CSV file, or the current one for a data frame.
+        By default the folder of the CSV file, or the current one for other tables.
     follow_symlinks : bool
         Whether paths that begin at root may lead out of it, by links or by "..".
 
@@ -278,16 +278,25 @@ def _read_csv(name: str, wanted: Sequence[str]) -> list[list[str]]:
     return columns
 
 
+def names_of_columns(table: Any) -> Sequence[str] | None:
+    """Those of a data frame or a dict of columns; None: it is no table."""
+    return [str(name) for name in table] if isinstance(table, Mapping) else column_names(table)
+
+
 def _read_columns(frame: Any, wanted: Sequence[str]) -> list[Any]:
-    names = column_names(frame)
+    names = names_of_columns(frame)
     if names is None:
         raise ConfigError(
-            "table: must be the path of a CSV file or a data frame, got "
+            "table: must be the path of a CSV file, a data frame or a dict of columns, got "
             f"{type(frame).__name__} {show(frame)}"
         )
     if missing := [column for column in wanted if column not in names]:
         raise ConfigError(f"table: has no column {name_missing(missing, names)}")
-    return [np.asarray(frame[column]).tolist() for column in wanted]
+    columns = [np.asarray(frame[column]).tolist() for column in wanted]
+    lengths = [len(column) for column in columns]
+    if len(set(lengths)) > 1:
+        raise DataError(f"table: columns must be of one length, got {lengths} of {wanted}")
+    return columns
 
 
 def _resolve(row: int, value: Any, column: str, top: str, follow: bool) -> str:

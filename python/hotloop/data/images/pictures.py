@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from hotloop import _core
 from hotloop.base.rules import byte_size, choice, number, reject, show
-from hotloop.data.arrays import column_names
 from hotloop.data.augment import pack_augment
 from hotloop.data.auto_workers import AutoWorkers
 from hotloop.data.contents import digest_files, digest_rows, digest_texts
@@ -29,7 +28,12 @@ from hotloop.data.images.annotations import (
 )
 from hotloop.data.images.buckets import find_ratios, nearest_shape, read_shapes
 from hotloop.data.images.disk_cache import read_disk_cache
-from hotloop.data.images.files import ImageFiles, read_image_folder, read_image_table
+from hotloop.data.images.files import (
+    ImageFiles,
+    names_of_columns,
+    read_image_folder,
+    read_image_table,
+)
 from hotloop.data.images.sources import (
     choose_caching,
     describe_decoder,
@@ -425,7 +429,7 @@ class ImageData(SeriesData):
 
         Parameters
         ----------
-        table : path of a CSV file, or data frame
+        table : path of a CSV file, data frame, or dict of columns
         path : str
             The column of paths. Those that are not absolute begin at root.
         label : str, optional
@@ -449,7 +453,7 @@ class ImageData(SeriesData):
         size : int, (int, int) or list of (int, int)
             As for :meth:`from_image_folder`.
         root : path, optional
-            By default the folder of the CSV file, or the current one for a data frame.
+            By default the folder of the CSV file, or the current one for other tables.
         val, test : float, int, rows, mask, or table of its own, optional
             A fraction or number of the rows, or their numbers; or another table of the same
             columns.
@@ -533,12 +537,12 @@ class ImageData(SeriesData):
         own = {
             name: read(other, root)
             for name, other in (("val", val), ("test", test))
-            if isinstance(other, (str, os.PathLike)) or column_names(other) is not None
+            if isinstance(other, (str, os.PathLike)) or names_of_columns(other) is not None
         }
         if isinstance(groups, str):
-            if column_names(table) is None:
+            if names_of_columns(table) is None:
                 reject("groups", "names a column of a data frame, and the table is a file", groups)
-            if groups not in (column_names(table) or ()):
+            if groups not in (names_of_columns(table) or ()):
                 raise ConfigError(f"groups: must name a column, got {groups!r}")
             groups = np.asarray(table[groups])
         if mask is not None and mask_classes is None:

@@ -173,6 +173,9 @@ class TrainingConfig:
         ``(y_true, y_pred)``, which gets predicted labels for classes; :func:`hotloop.metric` says
         what else it needs. Of several targets a dict has those of each. "auto" is accuracy for
         class targets; ``[]`` and None are none.
+    train_metrics : bool
+        Whether the metrics that are sums over rows are computed of training batches too, as they
+        are trained on; "accuracy" in the history is beside "val_accuracy" then.
     label_smoothing : float
         For cross-entropy, in [0, 1).
     mixup : float
@@ -360,6 +363,7 @@ class TrainingConfig:
     warmup: int | float | str = setting(0.05, rules.warmup)
     loss: Any = setting("auto", schema.loss)
     metrics: str | tuple[Any, ...] | dict[str, Any] = setting("auto", schema.metrics)
+    train_metrics: bool = setting(False, flag)
     label_smoothing: float = setting(
         0.0, number(at_least=0.0, below=1.0, fix="a usual value is 0.1")
     )

@@ -96,6 +96,7 @@ class TrainingOptions(TrainerOptions, total=False):
     warmup: int | float | str
     loss: Any
     metrics: Any
+    train_metrics: bool
     label_smoothing: float
     mixup: float
     cutmix: float

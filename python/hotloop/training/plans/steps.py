@@ -25,6 +25,7 @@ from hotloop.training.plans.fitted import Fitted
 from hotloop.training.plans.layers import scales_of_layers
 from hotloop.training.plans.methods import check_methods, check_sequences
 from hotloop.training.plans.mixing import check_mixing, mix_batch, mix_losses
+from hotloop.training.plans.optimizers import optimizer_op
 from hotloop.training.plans.precision import wants_scale
 from hotloop.training.plans.runtime import (
     Runtime,
@@ -294,7 +295,8 @@ class Steps:
         losses = dict(made) if isinstance(made, Mapping) else {"loss": made}
         for name, loss in losses.items():
             check_scalar(loss, f"loss {name!r}" if len(losses) > 1 else "loss")
-        measured = {} if training else self._measure(calls)
+        is_measured = not training or self.config.train_metrics
+        measured = self._measure(calls) if is_measured else {}
         return Made(losses, self._take_logged(losses, measured, trace), output)
 
     def _watch_modules(self, batch: dict[str, Any]) -> Calls:
@@ -401,13 +403,46 @@ class Steps:
         output: Any,
         batch: dict[str, Any],
         centres: Mapping[str, Any],
+        *,
+        training: bool = False,
     ) -> None:
+        weight = batch.get("weight")
         for task in self.tasks:
             if not task.metrics:
                 continue
             centre = centres[task.name]
-            for key, value in task.sums(output, batch["y"], batch.get("weight"), centre):
+            found = task.sums(output, batch["y"], weight, centre, has_matrix=not training)
+            for key, value in found:
                 sums.add(trace, key, value)
+
+    def _centres(self, split: Split) -> dict[str, Any]:
+        """A value among each target's. A dataset's own code may draw random numbers: no trace."""
+        named = {task.name: f"y.{task.name}" if task.name else "y" for task in self.tasks}
+        return {name: split.middle(field) for name, field in named.items()}
+
+    def _check_trained_metrics(self) -> None:
+        """Refuses to compute metrics of training where there are none, or none can be.
+
+        Raises
+        ------
+        ConfigError
+        """
+        if not self.config.train_metrics:
+            return
+        if self._user_step is not None:
+            raise ConfigError(
+                "train_metrics: the model's training_step makes the losses, got train_metrics=True "
+                "beside it; return the values beside the loss: {'loss': loss, 'accuracy': hits}"
+            )
+        known = [metric for _, metric, _ in self._metrics() if isinstance(metric, Metric)]
+        has_some = any(metric.update is not None and metric.form != "matrix" for metric in known)
+        if has_some or self._module_metrics:
+            return
+        names = ", ".join(label for _, _, label in self._metrics()) or "none"
+        raise ConfigError(
+            "train_metrics: metrics must be sums over rows, such as accuracy, f1 or rmse, got "
+            f"{names}; add one to metrics, or leave train_metrics out"
+        )
 
     def _metrics(self) -> Iterator[tuple[Task, Metric | FunctionMetric, str]]:
         """Every metric with its task, and its name in the history."""
@@ -420,6 +455,8 @@ class Steps:
     def train_graph(self, split: Split, rows: int, total_steps: int) -> _core.Graph:
         """The training step's graph for micro-batches of ``rows`` samples."""
         layout = self.runtime.layout
+        has_metrics = self.config.train_metrics and self._user_step is None
+        centres = self._centres(split) if has_metrics else {}
 
         def build(trace: Trace) -> tuple[dict[str, list[Terms]], list[int], list[int], list[int]]:
             batch = self._batch(trace, split, rows, training=True)
@@ -429,6 +466,10 @@ class Steps:
             made = self._make(batch, training=True)
             self.output_shapes = self.output_shapes or trace.output_shapes
             self._add_losses(trace, self.train_sums, made, rows)
+            self._check_trained_metrics()
+            if has_metrics:
+                output = self.target_scale.undo(made.output)
+                self._add_metrics(trace, self.train_sums, output, batch, centres, training=True)
             terms = {
                 name: [
                     (
@@ -495,7 +536,7 @@ class Steps:
     def _spec(self, rows: int, total_steps: int, graph: _core.Graph) -> dict[str, Any]:
         config = self.config
         optimizer = config.optimizer_config
-        name, attrs = _optimizer_op(optimizer)
+        name, attrs = optimizer_op(optimizer)
         clip = config.gradient_clip_val or 0.0
         by_norm = config.gradient_clip_algorithm == "norm"
         ema = config.ema if config.ema else None
@@ -562,9 +603,7 @@ class Steps:
             That the split is a part of, which adds to the same sums as the others.
         """
 
-        # Before the trace: a dataset's own code may draw random numbers.
-        named = {task.name: f"y.{task.name}" if task.name else "y" for task in self.tasks}
-        centres = {task.name: (whole or split).middle(named[task.name]) for task in self.tasks}
+        centres = self._centres(whole or split)
 
         def build(trace: Trace) -> None:
             batch = self._batch(trace, split, rows)
@@ -846,31 +885,3 @@ def _scale_of(group: ParamGroup, lr: float, otherwise: float) -> float:
     if group.lr is not None:
         return group.lr / lr
     return otherwise if group.lr_scale is None else group.lr_scale
-
-
-def _optimizer_op(optimizer: Any) -> tuple[str, dict[str, Any]]:
-    """The op and its attributes."""
-    name = optimizer.name
-    if name in ("adam", "adamw"):
-        beta1, beta2 = optimizer.betas
-        return "adam", {
-            "beta1": beta1,
-            "beta2": beta2,
-            "eps": optimizer.eps,
-            "decoupled": int(name == "adamw"),
-        }
-    if name == "sgd":
-        return "sgd", {
-            "momentum": optimizer.momentum,
-            "dampening": optimizer.dampening,
-            "nesterov": int(optimizer.nesterov),
-        }
-    if name == "rmsprop":
-        return "rmsprop", {
-            "alpha": optimizer.alpha,
-            "eps": optimizer.eps,
-            "momentum": optimizer.momentum,
-            "centered": int(optimizer.centered),
-        }
-    beta1, beta2 = optimizer.betas
-    return "lion", {"beta1": beta1, "beta2": beta2}

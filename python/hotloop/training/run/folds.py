@@ -54,6 +54,7 @@ def cross_validate(
     split: str | None = None,
     gap: int | None = None,
     predictions: bool = True,
+    tta: str | None = None,
     keep_models: bool = True,
     **overrides: Any,
 ) -> CrossValidation:
@@ -77,6 +78,8 @@ def cross_validate(
     predictions : bool
         Whether validation rows are predicted; False for models whose outputs are too large to be
         kept.
+    tta : {"hflip", "vflip", "flips", "d4"}, optional
+        Of these predictions, as for :func:`hotloop.predict`. Scores are without.
     keep_models : bool
         Whether the results keep their models, which are as much memory as so many times the
         weights. False: each is dropped when the next fold begins.
@@ -159,9 +162,9 @@ def cross_validate(
                 rows.append(fold.rows("val"))
                 if predictions:
                     has_link = _has_link(model)
-                    found.append(predict(model, fold, split="val", proba=has_link))
+                    found.append(predict(model, fold, split="val", proba=has_link, tta=tta))
                     if has_link:
-                        labels.append(predict(model, fold, split="val", labels=True))
+                        labels.append(predict(model, fold, split="val", labels=True, tta=tta))
                 classes = result.classes
                 drop_plans(model)
                 result._state = None

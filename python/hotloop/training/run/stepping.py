@@ -109,6 +109,7 @@ _OF_THE_LOOP: dict[str, tuple[tuple[Any, ...], str]] = {
     "mode": (("auto",), "compare what evaluate() returns in your loop"),
     "check_val_every_n_epoch": ((1,), "call evaluate() where you want it"),
     "val_check_interval": ((None,), "call evaluate() where you want it"),
+    "train_metrics": ((False,), "call evaluate() with training rows where you want it"),
     "swa": ((False,), "average what sync() gives the model at the ends of your epochs"),
     "limit_batches": ((None,), "end your loop after so many batches"),
     "overfit_batches": ((None,), "give step the same batches again"),

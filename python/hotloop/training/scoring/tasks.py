@@ -227,7 +227,13 @@ class Task:
     # ---- metrics
 
     def sums(
-        self, output: Any, y: Any, weight: Tensor | None, centre: npt.NDArray[np.float64]
+        self,
+        output: Any,
+        y: Any,
+        weight: Tensor | None,
+        centre: npt.NDArray[np.float64],
+        *,
+        has_matrix: bool = True,
     ) -> Iterator[tuple[str, Tensor]]:
         """Names and values of the sums that its metrics need of a batch.
 
@@ -240,12 +246,14 @@ class Task:
         weight : Tensor (N,) or None
         centre : array
             A value among the split's targets.
+        has_matrix : bool
+            Whether those of the confusion matrix too.
         """
         self._has_weights = self._has_weights or weight is not None
         made: dict[str, Rows] = {}
         done: set[str] = set()
         for metric in self._summed():
-            if metric.group in done:
+            if metric.group in done or (metric.form == "matrix" and not has_matrix):
                 continue
             done.add(metric.group)
             try:

@@ -1,0 +1,101 @@
+"""Whole epochs of ResNet-18 on JPEG files, loader and augmentation included, beside PyTorch.
+
+    python -m benchmarks.images [--rounds 3] [--threads 2] [--images 4000] [--only TEXT ...]
+
+An epoch is what users wait for: nine tenths of the files once, shuffled, decoded, cut out of a
+border at random, mirrored and normalised, each trained on; then loss and accuracy of the last
+tenth. hotloop's side is ``hl.train`` on ``DataModule.from_image_folder``, which decodes every file
+anew. PyTorch's default is a Dataset with Pillow and NumPy, a DataLoader (without workers and with
+two, of which the better counts) and a loop with ``loss.item()``; tuned, images are decoded once and
+kept, batches are augmented as a whole, images have channels last, the optimizer is fused and sums
+are read once an epoch. Numbers are how many times as fast hotloop is, in the same precision.
+
+Files are the CIFAR JPEGs of $HOTLOOP_DATA. A slice is an epoch, and sides take turns. --only: cases
+whose name contains a text.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.__main__ import TUNED_MALLOC
+from benchmarks.duel import Side, compete, ratio_of
+from benchmarks.loading import make_images
+from benchmarks.report import (
+    RESULTS,
+    Row,
+    describe_machine,
+    format_table,
+    read_load,
+    write_results,
+)
+
+__all__ = ["AIMS", "BATCH", "CASES"]
+
+COLUMNS = {"default": "default, DataLoader", "tuned": "tuned"}
+AIMS = {"default": 2.0, "tuned": 1.2}
+BATCH = 32
+CASES = {"ResNet-18": "32-true", "ResNet-18, bf16": "bf16-mixed"}  # both sides' precision
+
+
+def sides_of(name: str, folder: str, threads: int) -> Iterator[Side]:
+    """hotloop first."""
+    shared = (CASES[name], "--threads", str(threads))
+    worker, images = "benchmarks.worker_images", {"HOTLOOP_BENCH_IMAGES": folder}
+    own = {**images, "HOTLOOP_NUM_THREADS": str(threads)}
+    yield Side("hotloop", (worker, "hotloop", *shared), own)
+    environment = {**images, "OMP_NUM_THREADS": str(threads)}
+    for n in (0, 2):
+        yield Side(f"default/{n}", (worker, "default", *shared, "--workers", str(n)), environment)
+    yield Side("tuned", (worker, "tuned", *shared), {**environment, **TUNED_MALLOC})
+
+
+def measure(name: str, folder: str, options: argparse.Namespace) -> Row:
+    """One row."""
+    # A slice ends with the epoch that it began.
+    sides = list(sides_of(name, folder, options.threads))
+    slices, absent = compete(sides, options.rounds, 1e-3)
+    if absent:
+        raise RuntimeError("; ".join(absent.values()))
+    rates = {side: [one.rate for one in each] for side, each in slices.items()}
+    ratios = {}
+    for column in COLUMNS:
+        rivals = [r for side, r in rates.items() if side.partition("/")[0] == column]
+        ratios[column] = ratio_of(rates["hotloop"], max(rivals, key=statistics.median))
+    note = f"{statistics.median(rates['hotloop']):,.0f} images a second"
+    return Row(f"W3 epoch: {name}", ratios, AIMS, note, raw={"samples_per_second": rates})
+
+
+def main() -> int:
+    """Measures, prints the table, writes the file."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.images")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--images", type=int, default=4000)
+    parser.add_argument("--only", nargs="+", metavar="TEXT", default=[""])
+    parser.add_argument("--out", type=Path, help="default: benchmarks/results/DATE-epochs.json")
+    options = parser.parse_args()
+    load, facts = read_load(), describe_machine()
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        make_images(Path(folder), options.images, 0)
+        for name in CASES:
+            if any(text in name for text in options.only):
+                print(f"{name} ...", file=sys.stderr, flush=True)
+                rows.append(measure(name, folder, options))
+    print(format_table(rows, f"{options.threads} threads", COLUMNS))
+    facts["load_before"] = load
+    facts["options"] = {k: getattr(options, k) for k in ("rounds", "threads", "images")}
+    facts["rows"] = [dataclasses.asdict(row) for row in rows]
+    write_results(facts, options.out or RESULTS / f"{facts['date'][:10]}-epochs.json")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
