@@ -47,8 +47,8 @@ typedef struct hl_control {
     int64_t applied;   /* optimizer steps: those whose update took place */
     int64_t skipped;
     int64_t skipped_in_row; /* since the last update */
-    int64_t micro_row; /* first sample of the current micro-batch in its window */
-    int64_t n_micro;   /* micro-batches done in the window */
+    int64_t micro_row;      /* first sample of the current micro-batch in its window */
+    int64_t n_micro;        /* micro-batches done in the window */
     int32_t apply;     /* 1: the current step's update is applied; valid from CONTROL_APPLY on */
     int32_t window_ok; /* no micro-batch of the window had a non-finite loss or an index out of
                           range; 1 between windows */
