@@ -106,11 +106,17 @@ class TrainingInterrupted(HotloopError, KeyboardInterrupt):
         What happened and where the checkpoint lies.
     result : TrainResult or None
         The result of training up to the interruption, usable as if training had returned it.
+
+    Attributes
+    ----------
+    folds : CrossValidation or None
+        Of :func:`hotloop.cross_validate`: the folds that were complete.
     """
 
     def __init__(self, message: str = "training was interrupted", result: Any = None) -> None:
         super().__init__(message)
         self.result = result
+        self.folds: Any = None
 
 
 class HotloopWarning(UserWarning):

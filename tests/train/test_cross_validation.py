@@ -396,6 +396,9 @@ def test_an_interrupt_returns_the_folds_that_are_complete() -> None:
     with pytest.raises(hl.TrainingInterrupted, match="fold 2 of 3") as caught:
         run(classes(), callbacks=[Stops(True)])
     assert caught.value.result.stop_reason == "interrupted"
+    before = caught.value.folds  # what was complete is not lost
+    np.testing.assert_array_equal(before.predictions, found.predictions)
+    assert str(before).startswith("cross-validation: 1 of 3 folds, then interrupted")
 
 
 def test_a_callback_that_stops_a_fold_stops_no_other() -> None:

@@ -100,8 +100,8 @@ def cross_validate(
     ConfigError
         If make_model returns no Module, or one that was returned before.
     TrainingInterrupted
-        On Ctrl-C in a script, where its ``result`` is that of the fold; a notebook gets the folds
-        that were complete returned.
+        On Ctrl-C in a script, where its ``result`` is that of the fold, and its ``folds`` what a
+        notebook gets returned: those that were complete.
 
     Notes
     -----
@@ -145,6 +145,23 @@ def cross_validate(
     for k in range(n):
         with _naming(k, n):
             _check_classes(data, data.fold(k, n, split=split, gap=gap))
+
+    def complete() -> CrossValidation:
+        """Of the folds that have ended."""
+        order = np.argsort(np.concatenate(rows), kind="stable") if rows else np.zeros(0, np.int64)
+        return CrossValidation(
+            results=made,
+            scores=scores,
+            rows=rows,
+            predictions=_in_order(found, order),
+            labels=_in_order(labels, order),
+            classes=classes,
+            seed=seed,
+            data_seed=data.seed,
+            n_folds=n,
+            places=data.places,
+        )
+
     for k in range(n):
         try:
             with _naming(k, n):
@@ -183,21 +200,10 @@ def cross_validate(
             )
             if not returns:
                 error.args = (f"cross_validate: fold {k + 1} of {n}: {error}",)
+                error.folds = complete()
                 raise
             break
-    order = np.argsort(np.concatenate(rows), kind="stable") if rows else np.zeros(0, np.int64)
-    return CrossValidation(
-        results=made,
-        scores=scores,
-        rows=rows,
-        predictions=_in_order(found, order),
-        labels=_in_order(labels, order),
-        classes=classes,
-        seed=seed,
-        data_seed=data.seed,
-        n_folds=n,
-        places=data.places,
-    )
+    return complete()
 
 
 @contextlib.contextmanager
