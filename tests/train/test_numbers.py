@@ -78,6 +78,33 @@ def test_a_scheduled_number_moves_with_the_steps(tmp_path) -> None:
     np.testing.assert_allclose(hl.predict(model, X), want / 2.25, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("cut", [0, 2, 4])
+def test_the_best_weights_have_the_number_of_their_epoch(cut: int, tmp_path) -> None:
+    """Whether or not the run was resumed before or behind that epoch."""
+    data = hl.DataModule.from_arrays(X, Y, val=(X, Y), batch_size=24)
+    config = exact(max_epochs=6, lr=0.02, restore_best=True, output_dir=tmp_path, enable_checkpointing=True)
+    model = make_scaled(lambda step: 1 + step if step < 9 else 50.0)  # best before the 4th epoch
+    first = None
+    if cut:
+        first = hl.train(model, data, config, callbacks=[Stop(cut)])
+    result = hl.train(model, data, config, resume=first or False)
+    assert result.best_epoch < 4
+    assert hl.evaluate(result, data, split="val")["loss"] == pytest.approx(result.best_score, 1e-6)
+    for file in (tmp_path / "1" / "checkpoints").glob("best-*"):
+        assert hl.predict(hl.load(file), X) == pytest.approx(hl.predict(model, X), rel=1e-5)
+
+
+class Stop:
+    """Ends training with an epoch."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def on_epoch_end(self, run) -> None:
+        if run.epoch == self.epoch:
+            run.stop("cut")
+
+
 def test_in_a_loop_of_ones_own_a_number_moves_too() -> None:
     """Steps of 24, 24 and 16 rows, the last ones' plan being made between steps; what is evaluated
     meanwhile has the number of the last step.

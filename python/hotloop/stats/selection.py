@@ -74,7 +74,8 @@ class SoftChannelSelector(StatisticalNode):
 
     Notes
     -----
-    ``(..., channels)`` in and out. After training the temperature is its last one.
+    ``(..., channels)`` in and out. After training the temperature is that of
+    the weights: the last one, or that of the best epoch.
     """
 
     needs = "variance"

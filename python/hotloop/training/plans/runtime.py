@@ -506,13 +506,15 @@ class Runtime:
         self._rate_at = rate_at
         self.move_tables(self._first_step)
 
-    def last_numbers(self) -> dict[str, float]:
-        """Values of the named numbers, the rate apart, at the last optimizer step."""
+    def last_numbers(self, step: int | None = None) -> dict[str, float]:
+        """Values of the named numbers, the rate apart, at the last of so many optimizer steps; by
+        default of all that were taken.
+        """
         if self._rate_at is None:
             known = fitted_of(self.model)
             return known.numbers if known is not None else {}
-        step = max(int(self.session.control()["applied"]) - 1, 0)
-        at = min(step, self._total_steps - 1)
+        step = int(self.session.control()["applied"]) if step is None else step
+        at = min(max(step - 1, 0), self._total_steps - 1)
         schedules = self.numbers.items()
         return {name: value_at(name, by, at) for name, by in schedules if name != "lr"}
 

@@ -234,13 +234,15 @@ class Steps:
 
     # ---- what training teaches of the data
 
-    def metadata(self, config: TrainingConfig) -> Fitted:
+    def metadata(self, config: TrainingConfig, step: int | None = None) -> Fitted:
         """The metadata of a run, for ``set_metadata`` once the model has its new weights.
 
         Parameters
         ----------
         config : TrainingConfig
             With what was chosen for "auto".
+        step : int, optional
+            The optimizer steps that the weights have had; by default all of the run.
         """
         loss, runtime = self.loss, self.runtime
         return dataclasses.replace(
@@ -248,7 +250,7 @@ class Steps:
             target_kind=self._of_tasks({task.name: task.kind for task in self.tasks}, "none"),
             link=self._of_tasks({task.name: task.link for task in self.tasks}, None),
             class_axis=self._of_tasks({task.name: task.axis for task in self.tasks}, None),
-            numbers=runtime.last_numbers(),
+            numbers=runtime.last_numbers(step),
             loss=loss.saved_name if loss is not None else "training_step",
             autotune_cache=runtime.device.autotune_cache(),
         )

@@ -123,6 +123,7 @@ class Run:
         self.matrices = Matrices()
         self.averaging = Averaging(planner)
         self._at = Position()
+        self._best_step: int | None = None  # optimizer steps of the best weights
         self._samples_before = 0  # of earlier calls
         self._end: Snapshot | None = None  # of an epoch that the run ended within
         self._between: Snapshot | None = None  # while the plans of another phase are made
@@ -547,6 +548,7 @@ class Run:
             self._set_factor()
         if verdict.is_best:
             self._weights.keep_best()
+            self._best_step = self.step
             self.matrices.keep_best(is_validated=any(name.startswith("val_") for name in row))
         if self._monitor.name in row and math.isfinite(row[self._monitor.name]):
             self._records.heed_best(row[self._monitor.name], epoch, is_best=verdict.is_best)
@@ -749,6 +751,7 @@ class Run:
             "monitor": self._monitor.state_dict(),
             "pace": self._pace.state_dict(),
             "swa": self.averaging.state_dict(),
+            "best_step": self._best_step,
             "logged": dict(self._logged),
             "not_finite": self._planner.anomalies.text,
             "history": {name: list(column) for name, column in self.history.items()},
@@ -759,6 +762,7 @@ class Run:
         self.epoch = state["epoch"]
         self.history.update({name: list(column) for name, column in state["history"].items()})
         self._at = Position.from_dict(state["position"])
+        self._best_step = state.get("best_step")
         self._logged.update(state["logged"])
         self._planner.anomalies.go_on(state.get("not_finite"))
         self._samples_before = self._at.samples
@@ -821,7 +825,8 @@ class Run:
         self._end = None
         self._records.finish(end)
         self._weights.finish(has_best=monitor.best is not None)
-        fitted, peak_bytes = self._steps.metadata(self.config), planner.peak_bytes()
+        step = self._best_step if self.has_best else None
+        fitted, peak_bytes = self._steps.metadata(self.config, step), planner.peak_bytes()
         plan = str(self.train_plans[0][0])
         release(self.runtime.layout.variables())
         self.runtime.download()  # the last that can fail: the model is new as a whole or not at all
