@@ -132,19 +132,22 @@ def test_clip_by_value() -> None:
 
 
 @pytest.mark.parametrize("restores", [False, True])
+@pytest.mark.parametrize("ramp", [False, True])
 @pytest.mark.parametrize("decay", [0.5, 0.9])
-def test_ema(decay: float, restores: bool) -> None:
+def test_ema(decay: float, ramp: bool, restores: bool) -> None:
     """The result and validation have the average, which starts at the initial weights. To keep it
     as the best, after each epoch here, leaves the weights that learn alone.
     """
     data = hl.DataModule.from_arrays(X, Y, val=(X[:20], Y[:20]), batch_size=16)
     model = nn.Linear(5, 1)
     W, b = start(model)
-    result = hl.train(model, data, exact(max_epochs=3, ema=decay, restore_best=restores))
+    ema = decay if ramp else hl.EMAConfig(decay, ramp=False)
+    result = hl.train(model, data, exact(max_epochs=3, ema=ema, restore_best=restores))
     aW, ab = W, b
     losses = []
     for i, (_, w, c) in enumerate(by_hand(data, W, b, 3)[2]):
-        aW, ab = decay * aW + (1 - decay) * w, decay * ab + (1 - decay) * c
+        d = min(decay, (2 + i) / (11 + i)) if ramp else decay
+        aW, ab = d * aW + (1 - d) * w, d * ab + (1 - d) * c
         if i % 4 == 3:
             losses.append(mse_gradient(aW, ab, X[:20], Y[:20])[0])
     check_line(model, aW, ab)

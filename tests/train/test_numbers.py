@@ -82,7 +82,9 @@ def test_a_scheduled_number_moves_with_the_steps(tmp_path) -> None:
 def test_the_best_weights_have_the_number_of_their_epoch(cut: int, tmp_path) -> None:
     """Whether or not the run was resumed before or behind that epoch."""
     data = hl.DataModule.from_arrays(X, Y, val=(X, Y), batch_size=24)
-    config = exact(max_epochs=6, lr=0.02, restore_best=True, output_dir=tmp_path, enable_checkpointing=True)
+    config = exact(
+        max_epochs=6, lr=0.02, restore_best=True, output_dir=tmp_path, enable_checkpointing=True
+    )
     model = make_scaled(lambda step: 1 + step if step < 9 else 50.0)  # best before the 4th epoch
     first = None
     if cut:

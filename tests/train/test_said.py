@@ -1,6 +1,7 @@
 """What could go wrong without a word is said, where it is seen, with what to do about it."""
 
 import threading
+from pathlib import Path
 
 import hotloop as hl
 import numpy as np
@@ -185,3 +186,23 @@ def test_a_loss_of_ones_own_is_not_replaced_by_another() -> None:
     copied = pickle.loads(pickle.dumps(result.model))
     with pytest.raises(hl.ConfigError, match=r"loss 'absolute'.*config=TrainingConfig\(loss="):
         hl.evaluate(copied, data, "val")
+
+
+def test_a_warmup_that_never_ends_is_said() -> None:
+    X = np.zeros((40, 3), np.float32)
+    data = hl.DataModule.from_arrays(X, np.zeros(40), batch_size=10)
+    for length in (9, "3 epochs"):
+        with pytest.warns(hl.ModelWarning, match=r"warmup: it has (9|12) steps, and training 8,"):
+            hl.train(nn.Linear(3, 1), data, quiet(max_epochs=2, warmup=length))
+    hl.train(nn.Linear(3, 1), data, quiet(max_epochs=2, warmup=8))
+
+
+def test_epochs_between_checkpoints_that_steps_were_meant_for(tmp_path: Path) -> None:
+    X = np.zeros((40, 3), np.float32)
+    config = quiet(max_epochs=2, save_every=50, output_dir=tmp_path, enable_checkpointing=True)
+    with pytest.warns(hl.CheckpointWarning, match=r"50 epochs .* write save_every='50 steps'"):
+        hl.train(nn.Linear(3, 1), (X, np.zeros(40)), config)
+    with pytest.raises(hl.ConfigError, match=r"must be epochs, steps or a time span, got '50'"):
+        quiet(save_every="50")
+    with pytest.raises(hl.ConfigError, match=r"every_n_train_steps.*write save_every='500 steps'"):
+        quiet(every_n_train_steps=50)

@@ -632,8 +632,8 @@ def scalar(name: str, schedule: Any) -> Tensor:
     Returns
     -------
     Tensor
-        Rank 0, float32. In prediction it has the last value of training (of the best epoch's weights,
-        where these are restored, the last of that epoch), before it the first one.
+        Rank 0, float32. In prediction it has the last value of training (with the weights
+        of the best epoch, where these are restored, the last of that epoch), before it the first.
 
     Raises
     ------

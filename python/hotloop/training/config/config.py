@@ -259,8 +259,8 @@ class TrainingConfig:
         or a gradient raise NotFiniteError, with the node. Training has the same bits and takes two
         to nine times as long.
     ema : bool, float or EMAConfig
-        Exponential moving average of the weights, True with a decay of 0.999. Validation and the
-        final model use it.
+        Exponential moving average of the weights, True with a decay of 0.999; smaller in the first
+        steps, unless EMAConfig(decay, ramp=False) is given. Validation and the final model use it.
     swa : bool, float or SWAConfig
         Stochastic weight averaging: the model gets an equal average of the weights at the ends of
         the last epochs, from a share of them on, which True makes 0.75. The learning rate goes to

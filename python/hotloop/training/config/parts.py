@@ -581,13 +581,19 @@ class EMAConfig(Part):
     ----------
     decay : float
         Share of the average that is kept at every optimizer step, between 0 and 1.
+    ramp : bool
+        Whether the share begins smaller, at most ``(1 + n) / (10 + n)`` at the n-th step, as in
+        TensorFlow: so that the average of a short training is not that of its first weights.
+        False: as in torch's ``get_ema_multi_avg_fn``.
     """
 
     decay: float = dataclasses.field(default=0.999, kw_only=False)
+    ramp: bool = True
 
     _label = "ema"
     _rules: ClassVar[Mapping[str, Rule]] = {
-        "decay": number(above=0.0, below=1.0, fix="a usual value is 0.999")
+        "decay": number(above=0.0, below=1.0, fix="a usual value is 0.999"),
+        "ramp": flag,
     }
 
 

@@ -445,7 +445,10 @@ def save_every(field: str, value: object) -> int | str | None:
         return count if counted[2] == "epoch" else f"{count} steps"
     if isinstance(value, float):
         reject(field, "must say of what", value, _EVERY_FIX)
-    seconds = rules.duration(field, value)
+    try:
+        seconds = rules.duration(field, value)
+    except ConfigError:
+        reject(field, "must be epochs, steps or a time span", value, _EVERY_FIX)
     return f"{int(seconds) if seconds.is_integer() else seconds}s"
 
 

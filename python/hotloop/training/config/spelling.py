@@ -135,6 +135,8 @@ _ELSEWHERE: Mapping[str, str] = {
     "patience": "write early_stopping=<epochs>, or SchedulerConfig('plateau', patience=...)",
     **dict.fromkeys(("min_delta", "tol"), "write early_stopping=EarlyStopping(min_delta=...)"),
     "random_state": "write seed=...",
+    **dict.fromkeys(("every_n_train_steps", "save_steps"), "write save_every='500 steps'"),
+    "every_n_epochs": "write save_every=2",
     **dict.fromkeys(("wd", "l2"), "write weight_decay=..."),
     **dict.fromkeys(("criterion", "objective"), "write loss=..."),
     "config": "the configuration is the third argument: write hl.train(model, data, config)",

@@ -20,6 +20,7 @@ from hotloop.errors import ConfigError, DataWarning, ModelWarning, TraceError
 from hotloop.graph.loss_parts import loss_terms, with_parts
 from hotloop.graph.symbolic import Tensor
 from hotloop.stats.calls import Calls, ModuleMetric
+from hotloop.training.config.parts import EMAConfig
 from hotloop.training.plans.batch import call_step
 from hotloop.training.plans.fitted import Fitted
 from hotloop.training.plans.layers import scales_of_layers
@@ -541,7 +542,7 @@ class Steps:
         name, attrs = optimizer_op(optimizer)
         clip = config.gradient_clip_val or 0.0
         by_norm = config.gradient_clip_algorithm == "norm"
-        ema = config.ema if config.ema else None
+        ema = config.ema if isinstance(config.ema, EMAConfig) else None
         return {
             "rows": rows,
             "optimizer": name,
@@ -550,8 +551,8 @@ class Steps:
             "accumulate": config.accumulate_grad_batches > 1,
             "clip_norm": clip if by_norm else 0.0,
             "clip_value": 0.0 if by_norm else clip,
-            "ema": None if ema is None else getattr(ema, "decay", 0.999),
-            "ema_ramp": False,
+            "ema": None if ema is None else ema.decay,
+            "ema_ramp": ema is not None and ema.ramp,
             "table": (len(self.runtime.numbers), table_columns(total_steps)),
             "scales_loss": wants_scale(config.precision, self.runtime.device),
         }

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 from hotloop import _core
 from hotloop.base.messages import counted, format_bytes, format_count, format_seconds, named
+from hotloop.base.rules import warmup_amount
 from hotloop.data.described import name_shape
 from hotloop.data.module import DataModule
 from hotloop.data.split import Split
-from hotloop.training.config.parts import SWAConfig
+from hotloop.training.config import TrainingConfig
+from hotloop.training.config.parts import EMAConfig, SWAConfig
 from hotloop.training.config.schedule import SWA_SHARE
 from hotloop.training.config.schema import listed_loggers
 from hotloop.training.plans.accelerator import library_roots, name_device
@@ -94,7 +96,8 @@ def describe_run(planner: Planner, output: str, resumed: str = "") -> str:
         *([("trained", planner.phases.describe())] if planner.phases.describe() else []),
         *([("groups", _describe_groups(planner))] if config.param_groups else []),
         *([("layers", describe_layers(planner.model, by, config.lr))] if by < 1 else []),
-        ("schedule", config.scheduler_config.name + by_time),
+        ("schedule", config.scheduler_config.name + by_time + _describe_warmup(config)),
+        *([("ema", f"{config.ema.decay:g}")] if isinstance(config.ema, EMAConfig) else []),
         *([("swa", _describe_swa(planner))] if config.swa else []),
         ("clip", f"{clip:g} {config.gradient_clip_algorithm}" if clip else "off"),
         *([("anomalies", "each step is looked into")] if config.detect_anomaly else []),
@@ -213,6 +216,15 @@ def _describe_swa(planner: Planner) -> str:
     assert isinstance(swa, SWAConfig)  # it is asked for
     start = f"epoch {swa.start}" if isinstance(swa.start, int) else f"{swa.start:.0%} of the epochs"
     return f"from {start} on, lr {lr * SWA_SHARE if swa.lr is None else swa.lr:g}"
+
+
+def _describe_warmup(config: TrainingConfig) -> str:
+    """With the steps, the share or the epochs of it."""
+    amount, unit = warmup_amount(config.scheduler_config.warmup or 0)
+    if not amount:
+        return ""
+    of = {"steps": "steps", "ratio": "of the steps", "epochs": "epochs"}[unit]
+    return f", warmup {amount:.0%} {of}" if unit == "ratio" else f", warmup {amount:g} {of}"
 
 
 def _describe_groups(planner: Planner) -> str:

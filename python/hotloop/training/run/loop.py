@@ -38,7 +38,7 @@ from hotloop.training.run.checks import ValidationTimes
 from hotloop.training.run.events import Events, Logged
 from hotloop.training.run.header import describe_run
 from hotloop.training.run.matrices import Matrices
-from hotloop.training.run.pace import Pace
+from hotloop.training.run.pace import Pace, warn_of_warmup
 from hotloop.training.run.planner import Planner
 from hotloop.training.run.position import Position
 from hotloop.training.run.progress import Progress
@@ -206,6 +206,8 @@ class Run:
         """Runs the epochs, restores the best weights and gives them to the model."""
         config = self.config
         is_shown = config.enable_progress_bar is not False
+        if self._resumed is None and config.max_time is None:
+            warn_of_warmup(config, self._planner.counts)
         if config.enable_model_summary and is_shown:
             trained = {id(slot.owner) for slot in self.runtime.layout.trainable}
             show(summarize(self.model, self._steps.output_shapes, trained))

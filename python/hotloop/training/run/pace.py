@@ -9,15 +9,19 @@ stays.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from hotloop.base.messages import warn
+from hotloop.base.rules import warmup_amount
+from hotloop.errors import ModelWarning
 from hotloop.training.config import TrainingConfig
 from hotloop.training.config.schedule import StepCounts, lr_multipliers
 
-__all__ = ["Pace"]
+__all__ = ["Pace", "warn_of_warmup"]
 
 _RESOLUTION = 1e-3  # of max_time: each change of the rate waits for the device once
 
@@ -80,3 +84,22 @@ class Pace:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on from a state."""
         self._due, self.is_by_time = state["due"], state["is_by_time"]
+
+
+def warn_of_warmup(config: TrainingConfig, counts: StepCounts) -> None:
+    """Says that the learning rate never gets to its full height, where it does not.
+
+    Parameters
+    ----------
+    config : TrainingConfig
+    counts : StepCounts
+    """
+    amount, unit = warmup_amount(config.scheduler_config.warmup or 0)
+    steps = amount * (counts.per_epoch if unit == "epochs" else 1)
+    if unit != "ratio" and steps > counts.total:
+        warn(
+            f"warmup: it has {math.ceil(steps):,} steps, and training {counts.total:,}, for all of "
+            "which the learning rate rises to its full height; write a shorter one, or a share of "
+            "the steps, warmup=0.1",
+            ModelWarning,
+        )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hotloop.base.messages import counted, format_count, warn
-from hotloop.errors import ConfigError, ModelWarning
+from hotloop.errors import CheckpointWarning, ConfigError, ModelWarning
 from hotloop.nn.layout import Layout
 from hotloop.training.config.phases import ends_of, phase_at, phases
+from hotloop.training.config.schema import parse_save_every
 from hotloop.training.scoring.losses import loss_modules
 
 if TYPE_CHECKING:
@@ -95,7 +96,15 @@ class Phases:
         return max(map(self.moments, (first, *before)))
 
     def warn(self) -> None:
-        """Says which patterns hold for more epochs than there are."""
+        """Says which patterns hold for more epochs than there are, and if no checkpoint is due."""
+        unit, n = parse_save_every(self._config.save_every)
+        if unit == "epochs" and n > self._config.max_epochs:
+            warn(
+                f"save_every: {counted(int(n), 'epoch')} are more than max_epochs="
+                f"{self._config.max_epochs}, so that no checkpoint is due before the end; for "
+                f"steps write save_every='{n} steps'",
+                CheckpointWarning,
+            )
         for field in ("freeze", "unfreeze"):
             for pattern, end in ends_of(getattr(self._config, field)).items():
                 if end is not None and end > self._config.max_epochs:
