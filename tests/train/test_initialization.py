@@ -511,6 +511,8 @@ def test_other_wavelengths_than_those_of_the_fit(tmp_path: Path) -> None:
             hl.predict(run, _lit(other), split="train")
     with pytest.raises(hl.DataError, match="^predict: " + words):
         hl.predict(model, {"cube": CUBES[:1], "wavelengths": other[None]})
+    with pytest.raises(hl.DataError, match=r"must be \(cubes, channels\), .*np.tile"):
+        hl.predict(model, {"cube": CUBES[:12], "wavelengths": waves})
     with pytest.raises(hl.DataError, match="^train: " + words):
         fit(model, _lit(other))
 

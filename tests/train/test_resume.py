@@ -233,6 +233,13 @@ def test_more_epochs(tmp_path: Path) -> None:
 # ---- what differs
 
 
+def test_fewer_epochs_than_have_run_are_said(tmp_path: Path) -> None:
+    first = stopped(tmp_path)
+    with pytest.warns(hl.CheckpointWarning, match=r"nothing is left to train, since .* have run"):
+        result = hl.train(mlp_net(), data_of(), resume=first, max_epochs=1)
+    assert result.steps == first.steps
+
+
 def test_other_settings(tmp_path: Path) -> None:
     first = stopped(tmp_path)
     with pytest.raises(hl.ConfigError, match=r"other settings, got lr 0.5 \(then 0.001\)"):

@@ -229,7 +229,9 @@ def test_predict_of_a_datamodule_is_of_its_test_rows() -> None:
         data = hl.DataModule.from_arrays(X, Y, **held)
         want = hl.predict(model, X[data.split(name).rows])
         np.testing.assert_array_equal(hl.predict(model, data), want)
-    with pytest.raises(hl.ConfigError, match="neither a test nor a validation split"):
+    with pytest.raises(
+        hl.ConfigError, match=r"neither a test nor a validation split; .* write split='train'"
+    ):
         hl.predict(model, hl.DataModule.from_arrays(X, Y))
 
 

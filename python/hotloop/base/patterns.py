@@ -40,6 +40,9 @@ def matches(pattern: str, name: str) -> bool:
     return name == pattern or name.startswith(pattern + ".")
 
 
+_SHOWN = 8  # names
+
+
 def select(field: str, patterns: Iterable[str], names: Sequence[str]) -> list[str]:
     """The names that at least one pattern covers, in their own order.
 
@@ -66,6 +69,9 @@ def select(field: str, patterns: Iterable[str], names: Sequence[str]) -> list[st
         if not found:
             parents = {name.rpartition(".")[0] for name in names} - {""}
             near = did_you_mean(pattern, [*sorted(parents), *names])
+            if not near:
+                tops = [*dict.fromkeys(name.partition(".")[0] for name in names)]
+                near = f"; it has {', '.join(tops[:_SHOWN])}{', ...' * (len(tops) > _SHOWN)}"
             raise ConfigError(
                 f"{field}: must match a parameter of the model, got {pattern!r}{near}"
             )

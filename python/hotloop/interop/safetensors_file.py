@@ -162,6 +162,11 @@ def _reading(path: str, what: str) -> Iterator[Any]:
     """An open file, whose lengths and offsets were checked; errors name it."""
     from safetensors import SafetensorError, safe_open
 
+    if os.path.isdir(path):
+        raise CheckpointError(
+            f"{what}: {path} is a folder; give a file, such as one of those in a run's folder "
+            "checkpoints"
+        )
     try:
         with safe_open(path, framework="numpy") as file:
             yield file

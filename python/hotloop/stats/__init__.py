@@ -2,6 +2,13 @@
 
 ``hl.train`` fits what is not fitted (phase 1) and then trains (phase 2); ``max_epochs=0`` fits
 alone. Cubes are channels-last, ``(batch, height, width, channels)``.
+
+Fitted nodes: MinMaxNormalizer, ZScoreNormalizerGlobal, TrainablePCA, RXGlobal, LADGlobal,
+SoftChannelSelector, ScoreToLogit, LearnableChannelMixer, ConcreteChannelMixer,
+DeepSVDDCenterTracker. Others: ZScoreNormalizer, RXPerBatch, PerPixelUnitNorm, SigmoidNormalizer,
+BandpassByWavelength, DeepSVDDProjection. Losses: OrthogonalityLoss, ReconstructionLoss,
+SelectorEntropyLoss, SelectorDiversityLoss, DistinctnessLoss, DeepSVDDSoftBoundaryLoss, SoftIoULoss.
+Metrics: ExplainedVariance, ComponentOrthogonality, ScoreStatistics.
 """
 
 from hotloop.stats.calls import Called as Called

@@ -257,7 +257,10 @@ def predict(
         part = data.split(name)
         if part is None:
             lacks = f"no {split}" if split else "neither a test nor a validation"
-            raise ConfigError(f"predict: the DataModule has {lacks} split")
+            raise ConfigError(
+                f"predict: the DataModule has {lacks} split; where all of its rows are to be "
+                "predicted, write split='train'"
+            )
         if part.is_streamed:
             options = {"proba": proba, "labels": labels, "outputs": outputs, "loss": loss}
             options["tta"] = tta

@@ -273,7 +273,9 @@ def _read_csv(name: str, wanted: Sequence[str]) -> list[list[str]]:
                 for column, place in zip(columns, places, strict=True):
                     column.append(cells[place])
                 row += 1
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except OSError as error:
+        raise DataError(f"table: {name} cannot be read ({error.strerror or error})") from error
+    except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"table: {name} must be a CSV file in UTF-8, got {error}") from error
     return columns
 

@@ -78,6 +78,11 @@ def check_wavelengths(what: str, fitted: list[float], given: Any) -> None:
     DataError
     """
     waves = np.asarray(given, np.float32)
+    if waves.ndim != 2:
+        raise DataError(
+            f"{what}: wavelengths must be (cubes, channels), a row for each cube, got shape "
+            f"{waves.shape}; write np.tile(wavelengths, (len(cubes), 1))"
+        )
     _compare(f"{what}: the model was fitted to", np.array(fitted, np.float32), waves, "row {}")
 
 

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from hotloop import _core
-from hotloop.base.messages import counted, show
-from hotloop.errors import CheckpointError, HotloopError
+from hotloop.base.messages import counted, show, warn
+from hotloop.errors import CheckpointError, CheckpointWarning, HotloopError
 from hotloop.nn.module import Module
 from hotloop.nn.parameter import Variable, frozen, lent, release
 from hotloop.training.checkpoints.resuming import Resumed
@@ -230,6 +230,7 @@ class Run:
             if is_shown:
                 output = self._records.describe()
                 show(describe_run(self._planner, output, self._describe_resumed()))
+            self._warn_of_nothing_left()
             self._planner.anomalies.begin(self._at.attempted)
             self._has_begun = True
             self._call("on_train_begin")
@@ -261,6 +262,17 @@ class Run:
                     self._records.finish(self._records.take(for_file=False))
             with contextlib.suppress(Exception):
                 self._records.close(failed=True)
+
+    def _warn_of_nothing_left(self) -> None:
+        """Says that a run which is continued has had all its epochs, where then it had more."""
+        most = self.config.max_epochs
+        if self._resumed is not None and self.epoch >= most < self._resumed.asked.max_epochs:
+            warn(
+                f"resume: nothing is left to train, since {counted(self.epoch, 'epoch')} have run "
+                f"and max_epochs is {most} ({self._resumed.asked.max_epochs} then); write a larger "
+                "one",
+                CheckpointWarning,
+            )
 
     def _describe_resumed(self) -> str:
         """What the run goes on from, for the header."""
