@@ -240,6 +240,16 @@ def test_fewer_epochs_than_have_run_are_said(tmp_path: Path) -> None:
     assert result.steps == first.steps
 
 
+def test_a_schedule_that_ends_before_the_epochs_do(tmp_path: Path) -> None:
+    """Of larger batches there are fewer steps."""
+    first = stopped(tmp_path, scheduler="cosine")
+    larger = hl.DataModule.from_arrays(*images(), val=0.2, batch_size=40)
+    with pytest.warns(
+        hl.CheckpointWarning, match=r"20 steps were taken of the schedule's 8, as many"
+    ):
+        hl.train(mlp_net(), larger, resume=first, resume_strict=False)
+
+
 def test_other_settings(tmp_path: Path) -> None:
     first = stopped(tmp_path)
     with pytest.raises(hl.ConfigError, match=r"other settings, got lr 0.5 \(then 0.001\)"):

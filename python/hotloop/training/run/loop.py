@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from hotloop import _core
-from hotloop.base.messages import counted, show, warn
-from hotloop.errors import CheckpointError, CheckpointWarning, HotloopError
+from hotloop.base.messages import counted, show
+from hotloop.errors import CheckpointError, HotloopError
 from hotloop.nn.module import Module
 from hotloop.nn.parameter import Variable, frozen, lent, release
 from hotloop.training.checkpoints.resuming import Resumed
@@ -38,7 +38,7 @@ from hotloop.training.run.checks import ValidationTimes
 from hotloop.training.run.events import Events, Logged
 from hotloop.training.run.header import describe_run
 from hotloop.training.run.matrices import Matrices
-from hotloop.training.run.pace import Pace, warn_of_warmup
+from hotloop.training.run.pace import Pace, warn_of_warmup, warn_of_what_is_left
 from hotloop.training.run.planner import Planner
 from hotloop.training.run.position import Position
 from hotloop.training.run.progress import Progress
@@ -230,7 +230,9 @@ class Run:
             if is_shown:
                 output = self._records.describe()
                 show(describe_run(self._planner, output, self._describe_resumed()))
-            self._warn_of_nothing_left()
+            if self._resumed is not None:
+                then = self._resumed.asked.max_epochs
+                warn_of_what_is_left(config, then, self._planner.counts, self.epoch, self.step)
             self._planner.anomalies.begin(self._at.attempted)
             self._has_begun = True
             self._call("on_train_begin")
@@ -262,17 +264,6 @@ class Run:
                     self._records.finish(self._records.take(for_file=False))
             with contextlib.suppress(Exception):
                 self._records.close(failed=True)
-
-    def _warn_of_nothing_left(self) -> None:
-        """Says that a run which is continued has had all its epochs, where then it had more."""
-        most = self.config.max_epochs
-        if self._resumed is not None and self.epoch >= most < self._resumed.asked.max_epochs:
-            warn(
-                f"resume: nothing is left to train, since {counted(self.epoch, 'epoch')} have run "
-                f"and max_epochs is {most} ({self._resumed.asked.max_epochs} then); write a larger "
-                "one",
-                CheckpointWarning,
-            )
 
     def _describe_resumed(self) -> str:
         """What the run goes on from, for the header."""

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from hotloop.base.messages import warn
+from hotloop.base.messages import counted, warn
 from hotloop.base.rules import warmup_amount
-from hotloop.errors import ModelWarning
+from hotloop.errors import CheckpointWarning, ModelWarning
 from hotloop.training.config import TrainingConfig
 from hotloop.training.config.schedule import StepCounts, lr_multipliers
 
-__all__ = ["Pace", "warn_of_warmup"]
+__all__ = ["Pace", "warn_of_warmup", "warn_of_what_is_left"]
 
 _RESOLUTION = 1e-3  # of max_time: each change of the rate waits for the device once
 
@@ -102,4 +102,37 @@ def warn_of_warmup(config: TrainingConfig, counts: StepCounts) -> None:
             "which the learning rate rises to its full height; write a shorter one, or a share of "
             "the steps, warmup=0.1",
             ModelWarning,
+        )
+
+
+def warn_of_what_is_left(
+    config: TrainingConfig, then: int, counts: StepCounts, epoch: int, steps: int
+) -> None:
+    """Says that a run which is continued has had all its epochs, where then it had more, or all
+    steps of its schedule.
+
+    Parameters
+    ----------
+    config : TrainingConfig
+    then : int
+        Its max_epochs when it began.
+    counts : StepCounts
+    epoch, steps : int
+        How many have ended.
+    """
+    if epoch >= config.max_epochs < then:
+        warn(
+            f"resume: nothing is left to train, since {counted(epoch, 'epoch')} have run and "
+            f"max_epochs is {config.max_epochs} ({then} then); write a larger one",
+            CheckpointWarning,
+        )
+    is_by_steps = config.max_steps is None and config.max_time is None
+    left = (config.max_epochs - epoch - 1) * counts.per_epoch
+    is_over = steps + left > counts.total and left > 0
+    if is_over and is_by_steps and config.scheduler_config.name != "constant":
+        warn(
+            f"resume: {steps:,} steps were taken of the {counts.total:,} of the schedule with "
+            f"these batches, and more than {left:,} are left to train, the last of them with its "
+            "last learning rate; write another scheduler, or lr",
+            CheckpointWarning,
         )
