@@ -244,9 +244,7 @@ def test_a_schedule_that_ends_before_the_epochs_do(tmp_path: Path) -> None:
     """Of larger batches there are fewer steps."""
     first = stopped(tmp_path, scheduler="cosine")
     larger = hl.DataModule.from_arrays(*images(), val=0.2, batch_size=40)
-    with pytest.warns(
-        hl.CheckpointWarning, match=r"20 steps were taken of the schedule's 8, as many"
-    ):
+    with pytest.warns(hl.CheckpointWarning, match="20 steps were taken of the 8 of the schedule"):
         hl.train(mlp_net(), larger, resume=first, resume_strict=False)
 
 
