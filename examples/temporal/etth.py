@@ -104,6 +104,8 @@ if __name__ == "__main__":
     if len(sys.argv) < 2:
         sys.exit(__doc__)
     given = {"max_epochs": int(sys.argv[2])} if len(sys.argv) > 2 else {}
+    if 0 < given.get("max_epochs", 0) < 6:  # warmup has five
+        given["warmup"] = 0.3
     series, oil = read_series(sys.argv[1])
     target = classes_of(oil)
     found = {}

@@ -123,6 +123,8 @@ if __name__ == "__main__":
     else:
         (series, target), ahead = make_series(given.rows), 0
     changes = {"max_epochs": given.epochs} if given.epochs else {}
+    if 0 < (given.epochs or 0) < 6:  # the run files' warmup has five
+        changes["warmup"] = 0.3
     found = {}
     for name, (run, make) in (BASELINE | KINDS | VARIANTS).items():
         batch_size, config = read_run(run)
