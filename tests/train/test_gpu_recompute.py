@@ -100,11 +100,14 @@ def test_what_looks_for_a_nan_stays_within_the_limit(gpu: _core.Device) -> None:
     _, result = in_one_batch(of=spoilt, max_epochs=2, memory_limit=free.peak_bytes * 2)
     assert "log (forward) made 1 NaN" in str(result.not_finite)
     _, least = in_one_batch(recompute=True)
-    _, result = in_one_batch(
-        of=spoilt, recompute=True, max_epochs=2, memory_limit=least.peak_bytes + 20_000
-    )
-    assert result.peak_bytes <= least.peak_bytes + 20_000
-    assert "looking for where it began failed: memory_limit: " in str(result.not_finite)
+    limit = least.peak_bytes + 20_000
+    _, looked = in_one_batch(of=spoilt, recompute=True, max_epochs=2)
+    _, result = in_one_batch(of=spoilt, recompute=True, max_epochs=2, memory_limit=limit)
+    assert result.peak_bytes <= limit
+    # Where programs are compiled, the plan without fusion takes no more than that of the step.
+    is_within = looked.peak_bytes <= limit
+    words = "log (forward) made" if is_within else "looking for where it began failed: memory_limit"
+    assert words in str(result.not_finite)
 
 
 @emulated
