@@ -137,6 +137,7 @@ cuda-check: build
 		tests/train/test_gpu_launches.py tests/train/test_gpu_sequences.py \
 		tests/train/test_gpu_streams.py tests/train/test_gpu_resume.py \
 		tests/train/test_gpu_not_finite.py tests/train/test_gpu_recompute.py \
+		tests/train/test_gpu_initialization.py tests/train/test_loggers.py::test_a_gpu \
 		tests/train/test_attention_precision.py tests/cuda $(ARGS)
 	HOTLOOP_TEST_GPU=1 HOTLOOP_CUDA_PATH=$(FAKES)/libcuda_fake.so HOTLOOP_NVRTC_PATH=none \
 		HOTLOOP_CUDNN_PATH=none $(PYTEST) --long tests/models/test_memory_gpu.py $(ARGS)

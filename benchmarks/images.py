@@ -21,11 +21,9 @@ import dataclasses
 import statistics
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.__main__ import TUNED_MALLOC
-from benchmarks.duel import Side, compete, ratio_of
+from benchmarks.epochs import COLUMNS, measure, sides_of
 from benchmarks.loading import make_images
 from benchmarks.report import (
     RESULTS,
@@ -38,36 +36,16 @@ from benchmarks.report import (
 
 __all__ = ["AIMS", "BATCH", "CASES"]
 
-COLUMNS = {"default": "default, DataLoader", "tuned": "tuned"}
 AIMS = {"default": 2.0, "tuned": 1.2}
 BATCH = 32
 CASES = {"ResNet-18": "32-true", "ResNet-18, bf16": "bf16-mixed"}  # both sides' precision
 
 
-def sides_of(name: str, folder: str, threads: int) -> Iterator[Side]:
-    """hotloop first."""
-    shared = (CASES[name], "--threads", str(threads))
-    worker, images = "benchmarks.worker_images", {"HOTLOOP_BENCH_IMAGES": folder}
-    own = {**images, "HOTLOOP_NUM_THREADS": str(threads)}
-    yield Side("hotloop", (worker, "hotloop", *shared), own)
-    environment = {**images, "OMP_NUM_THREADS": str(threads)}
-    for n in (0, 2):
-        yield Side(f"default/{n}", (worker, "default", *shared, "--workers", str(n)), environment)
-    yield Side("tuned", (worker, "tuned", *shared), {**environment, **TUNED_MALLOC})
-
-
-def measure(name: str, folder: str, options: argparse.Namespace) -> Row:
+def measure_case(name: str, folder: str, options: argparse.Namespace) -> Row:
     """One row."""
-    # A slice ends with the epoch that it began.
-    sides = list(sides_of(name, folder, options.threads))
-    slices, absent = compete(sides, options.rounds, 1e-3)
-    if absent:
-        raise RuntimeError("; ".join(absent.values()))
-    rates = {side: [one.rate for one in each] for side, each in slices.items()}
-    ratios = {}
-    for column in COLUMNS:
-        rivals = [r for side, r in rates.items() if side.partition("/")[0] == column]
-        ratios[column] = ratio_of(rates["hotloop"], max(rivals, key=statistics.median))
+    images = {"HOTLOOP_BENCH_IMAGES": folder}
+    sides = sides_of("benchmarks.worker_images", (CASES[name],), options.threads, images)
+    rates, ratios = measure(sides, options.rounds)
     note = f"{statistics.median(rates['hotloop']):,.0f} images a second"
     return Row(f"W3 epoch: {name}", ratios, AIMS, note, raw={"samples_per_second": rates})
 
@@ -79,7 +57,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--images", type=int, default=4000)
     parser.add_argument("--only", nargs="+", metavar="TEXT", default=[""])
-    parser.add_argument("--out", type=Path, help="default: benchmarks/results/DATE-epochs.json")
+    parser.add_argument("--out", type=Path, help="default: benchmarks/results/DATE-images.json")
     options = parser.parse_args()
     load, facts = read_load(), describe_machine()
     rows = []
@@ -88,12 +66,12 @@ def main() -> int:
         for name in CASES:
             if any(text in name for text in options.only):
                 print(f"{name} ...", file=sys.stderr, flush=True)
-                rows.append(measure(name, folder, options))
+                rows.append(measure_case(name, folder, options))
     print(format_table(rows, f"{options.threads} threads", COLUMNS))
     facts["load_before"] = load
     facts["options"] = {k: getattr(options, k) for k in ("rounds", "threads", "images")}
     facts["rows"] = [dataclasses.asdict(row) for row in rows]
-    write_results(facts, options.out or RESULTS / f"{facts['date'][:10]}-epochs.json")
+    write_results(facts, options.out or RESULTS / f"{facts['date'][:10]}-images.json")
     return 0
 
 

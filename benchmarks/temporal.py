@@ -18,11 +18,9 @@ import argparse
 import dataclasses
 import statistics
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.__main__ import TUNED_MALLOC
-from benchmarks.duel import Side, compete, ratio_of
+from benchmarks.epochs import COLUMNS, measure, sides_of
 from benchmarks.report import (
     RESULTS,
     Row,
@@ -34,7 +32,6 @@ from benchmarks.report import (
 
 __all__ = ["CASES", "LENGTH", "Case"]
 
-COLUMNS = {"default": "default, DataLoader", "tuned": "tuned"}
 LENGTH = 20
 
 
@@ -66,30 +63,11 @@ CASES = {
 }
 
 
-def sides_of(name: str, options: argparse.Namespace) -> Iterator[Side]:
-    """hotloop first."""
-    shared = (name, "--rows", str(options.rows), "--threads", str(options.threads))
-    worker = "benchmarks.worker_temporal"
-    yield Side(
-        "hotloop", (worker, "hotloop", *shared), {"HOTLOOP_NUM_THREADS": str(options.threads)}
-    )
-    environment = {"OMP_NUM_THREADS": str(options.threads)}
-    for n in (0, 2):
-        yield Side(f"default/{n}", (worker, "default", *shared, "--workers", str(n)), environment)
-    yield Side("tuned", (worker, "tuned", *shared), {**environment, **TUNED_MALLOC})
-
-
-def measure(name: str, options: argparse.Namespace) -> Row:
+def measure_case(name: str, options: argparse.Namespace) -> Row:
     """One row."""
-    # A slice ends with the epoch that it began.
-    slices, absent = compete(list(sides_of(name, options)), options.rounds, 1e-3)
-    if absent:
-        raise RuntimeError("; ".join(absent.values()))
-    rates = {side: [one.rate for one in each] for side, each in slices.items()}
-    ratios = {}
-    for column in COLUMNS:
-        rivals = [r for side, r in rates.items() if side.partition("/")[0] == column]
-        ratios[column] = ratio_of(rates["hotloop"], max(rivals, key=statistics.median))
+    shared = (name, "--rows", str(options.rows))
+    sides = sides_of("benchmarks.worker_temporal", shared, options.threads)
+    rates, ratios = measure(sides, options.rounds)
     windows = int(0.7 * options.rows) - LENGTH + 1
     note = f"an epoch of {windows:,} windows: {windows / statistics.median(rates['hotloop']):.3g} s"
     aims = {"default": CASES[name].aim}
@@ -110,7 +88,7 @@ def main() -> int:
     for name in CASES:
         if any(text in name for text in options.only):
             print(f"{name} ...", file=sys.stderr, flush=True)
-            rows.append(measure(name, options))
+            rows.append(measure_case(name, options))
     print(format_table(rows, f"{options.threads} threads", COLUMNS))
     facts["load_before"] = load
     facts["options"] = {k: getattr(options, k) for k in ("rounds", "threads", "rows")}

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.epochs import train_epochs
 from benchmarks.images import BATCH
 from benchmarks.models import make_model
-from benchmarks.worker import Slices, serve
+from benchmarks.worker import serve
 from benchmarks.worker_loading import MEAN, STD, Images, images
 from benchmarks.workloads import find
 
@@ -35,27 +36,10 @@ def train_hotloop(precision: str) -> None:
     data = hl.DataModule.from_image_folder(
         images("small"), size=SIZE, augment="basic", val=HELD, batch_size=BATCH
     )
-    slices = Slices(version=hl.__version__)
-
-    class Epochs:
-        """Counts epochs; stops training when no slice is wanted."""
-
-        wanted = True
-
-        def on_epoch_end(self, run: Any) -> None:
-            self.wanted = slices.done(len(data))
-            if not self.wanted:
-                run.stop("completed")
-
-    epochs = Epochs()
-    while epochs.wanted:
-        hl.train(
-            make_model(nn, find("resnet18")), data, max_epochs=4_000, lr=LR, weight_decay=DECAY,
-            decay_norm_and_bias=True, gradient_clip_val=0, scheduler="constant", warmup=0,
-            metrics=["accuracy"], precision=precision, accelerator="cpu", restore_best=False,
-            logger=None, enable_progress_bar=False, enable_checkpointing=False,
-            callbacks=(epochs,),
-        )  # fmt: skip
+    train_epochs(
+        lambda: make_model(nn, find("resnet18")), data, lr=LR, weight_decay=DECAY,
+        gradient_clip_val=0, precision=precision,
+    )  # fmt: skip
 
 
 # ---- PyTorch

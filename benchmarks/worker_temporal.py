@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.epochs import train_epochs
 from benchmarks.models import make_model
 from benchmarks.temporal import CASES, LENGTH, Case
-from benchmarks.worker import Slices, serve
+from benchmarks.worker import serve
 from benchmarks.workloads import find
 
 VAL = TEST = 0.15
@@ -55,27 +56,11 @@ def train_hotloop(case: Case, rows: int) -> None:
     data = hl.DataModule.from_windows(
         series, LENGTH, target=y, val=VAL, test=TEST, batch_size=case.batch, normalize=None
     )
-    slices = Slices(version=hl.__version__)
-
-    class Epochs:
-        """Counts epochs; stops training when no slice is wanted."""
-
-        wanted = True
-
-        def on_epoch_end(self, run: Any) -> None:
-            self.wanted = slices.done(len(data))
-            if not self.wanted:
-                run.stop("completed")
-
-    epochs = Epochs()
-    while epochs.wanted:
-        hl.train(
-            make_net(nn, case), data, max_epochs=4_000, lr=case.lr, weight_decay=5e-4,
-            decay_norm_and_bias=True, gradient_clip_val=case.clip, label_smoothing=0.1,
-            class_weight="balanced", scheduler="constant", warmup=0, metrics=["accuracy"],
-            precision="32-true", accelerator="cpu", restore_best=False, logger=None,
-            enable_progress_bar=False, enable_checkpointing=False, callbacks=(epochs,),
-        )  # fmt: skip
+    train_epochs(
+        lambda: make_net(nn, case), data, lr=case.lr, weight_decay=5e-4,
+        gradient_clip_val=case.clip, label_smoothing=0.1, class_weight="balanced",
+        precision="32-true",
+    )  # fmt: skip
 
 
 # ---- PyTorch

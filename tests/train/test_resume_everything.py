@@ -11,6 +11,7 @@ import hotloop as hl
 import numpy as np
 import pytest
 from hotloop import nn
+from needs import take_library
 from train.recipes import quiet
 from train.test_resume import assert_same, at_once, every_step, final  # noqa: F401
 
@@ -28,7 +29,7 @@ def augmented_series(folder: Path) -> tuple[hl.DataModule, nn.Module]:
 
 def augmented_images(folder: Path) -> tuple[hl.DataModule, nn.Module]:
     """Files that threads decode and augment."""
-    library = pytest.importorskip("PIL.Image", reason="Pillow is not installed (pip install it)")
+    library = take_library("PIL.Image")
     rng = np.random.default_rng(0)
     for i in range(100):
         name = folder / "images" / str(i % 2) / f"{i}.png"
