@@ -104,17 +104,16 @@ static hl_status check_wrt(const hl_graph *graph, hl_id loss, hl_id seed, const 
     return HL_OK;
 }
 
-static void mark_dependent(diff_state *state)
+void hl_autodiff_mark(const hl_graph *graph, bool *depends)
 {
-    const hl_graph *graph = state->graph;
-    for (int64_t i = 0; i < state->n_nodes; i++) {
+    for (int64_t i = 0; i < graph->n_nodes; i++) {
         const hl_node *node = &graph->nodes[i];
         bool reached = false;
-        for (int32_t k = 0; k < node->n_in; k++) reached |= state->depends[node->in[k]];
+        for (int32_t k = 0; k < node->n_in; k++) reached |= depends[node->in[k]];
         if (!reached || !hl_op_get(node->op)->vjp) continue;
         for (int32_t j = 0; j < node->n_out; j++)
             if (hl_dtype_is_float(hl_graph_dtype(graph, node->out + j)))
-                state->depends[node->out + j] = true;
+                depends[node->out + j] = true;
     }
 }
 
@@ -210,7 +209,7 @@ hl_status hl_pass_autodiff(hl_graph *graph, hl_id loss, hl_id seed, const hl_id 
     hl_status status;
     HL_GOTO(init_state(&state));
     for (int64_t i = 0; i < n_wrt; i++) state.depends[wrt[i]] = true;
-    mark_dependent(&state);
+    hl_autodiff_mark(graph, state.depends);
     if (!state.depends[loss]) goto cleanup;
     if (seed == HL_NONE) HL_GOTO(hl_build_number_like(graph, loss, 1, &seed));
     state.grads[loss] = seed;

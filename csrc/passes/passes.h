@@ -1,10 +1,10 @@
 /* Passes: each takes a graph from one legal form to the next; hl_graph_print shows it before and
  * after any of them.
  *
- * A training graph goes through backward (autodiff) and training_step, which know no device; a plan
- * then applies, in this order: whole, guard, feed (where data stays on the host), fold, amp or
- * double (where the device computes in float64), lower, layout, relu, epilogue, pack, broadcast,
- * hoist, rounded, fuse, recompute, select, schedule, memory.
+ * A training graph goes through reassociate, backward (autodiff) and training_step, which know no
+ * device; a plan then applies, in this order: whole, guard, feed (where data stays on the host),
+ * fold, amp or double (where the device computes in float64), lower, layout, relu, epilogue, pack,
+ * broadcast, hoist, rounded, fuse, recompute, select, schedule, memory.
  */
 #ifndef HL_PASSES_PASSES_H
 #define HL_PASSES_PASSES_H
@@ -17,6 +17,13 @@
  * are visited. */
 hl_status hl_pass_autodiff(hl_graph *graph, hl_id loss, hl_id seed, const hl_id *wrt, int64_t n_wrt,
                            hl_id *out_grads);
+
+/* By value, of those marked: marks what depends on them in a differentiable way. */
+void hl_autodiff_mark(const hl_graph *graph, bool *depends);
+
+/* Of a forward graph: (x A) B becomes x (A B) where a step of training of wrt computes fewer
+ * products so. Drops what no commit and no output needs. */
+hl_status hl_pass_reassociate(hl_graph *graph, const hl_id *wrt, int64_t n_wrt);
 
 /* Ops that stand for several nodes (HL_OP_WHOLE) become those nodes, unless the device has kernels
  * that take them as they are. */

@@ -377,11 +377,28 @@ static hl_status check_params(step_state *s)
     return HL_OK;
 }
 
+/* The losses are outputs meanwhile, so that what they need stays. */
+static hl_status reassociate(step_state *s)
+{
+    int64_t n_outputs = s->graph->n_outputs;
+    hl_status status;
+    for (int64_t t = 0; t < s->spec->n_terms; t++) {
+        const hl_step_term *term = &s->spec->terms[t];
+        HL_GOTO(hl_graph_output(s->graph, term->sum));
+        if (term->denominator != HL_NONE) HL_GOTO(hl_graph_output(s->graph, term->denominator));
+    }
+    HL_GOTO(hl_pass_reassociate(s->graph, s->spec->params, s->spec->n_params));
+cleanup:
+    s->graph->n_outputs = n_outputs;
+    return status;
+}
+
 static hl_status build_step(step_state *s, hl_id *out_loss)
 {
     hl_id grad, factor;
     HL_TRY(check_terms(s));
     HL_TRY(check_params(s));
+    HL_TRY(reassociate(s));
     HL_TRY(build_begin(s));
     if (s->spec->scales_loss) HL_TRY(hl_graph_loss_scale(s->graph, &s->scale));
     HL_TRY(build_loss(s, out_loss));

@@ -63,9 +63,9 @@ def find_batch_size(
     Examples
     --------
     >>> X, y = hl.load_digits()
-    >>> net = nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 10))
+    >>> net = nn.Sequential(nn.Linear(64, 16384), nn.ReLU(), nn.Linear(16384, 10))
     >>> data = hl.DataModule.from_arrays(X, y)
-    >>> n = hl.find_batch_size(net, data, memory_limit="4 MB", accelerator="cpu")
+    >>> n = hl.find_batch_size(net, data, memory_limit="128 MB", accelerator="cpu")
     >>> 100 < n < 1000, data.with_batch_size(n).batch_size == n
     (True, True)
     """
