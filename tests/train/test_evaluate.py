@@ -1,11 +1,12 @@
 """``evaluate``: modules and loaded models give the same numbers, classes go by their names."""
 
 import pickle
+from collections import OrderedDict
 
 import hotloop as hl
 import numpy as np
 import pytest
-from hotloop import nn
+from hotloop import nn, stats
 from hotloop.nn import functional as F
 from train.recipes import classes, mlp, quiet, regression
 
@@ -85,7 +86,7 @@ def test_a_loaded_model_without_a_named_loss_asks_for_one(tmp_path) -> None:
         result = hl.train(model, (X, Y), quiet(max_epochs=1, **fields))
         result.save(tmp_path / "m.safetensors")
         loaded = hl.load(tmp_path / "m.safetensors")
-        with pytest.raises(hl.ConfigError, match=rf"loss '{name}', .* give config=Train"):
+        with pytest.raises(hl.ConfigError, match=rf"loss '{name}', .* write evaluate"):
             hl.evaluate(loaded, (X, Y))
         got = hl.evaluate(loaded, (X, Y), config=hl.TrainingConfig(loss="cross_entropy"))
         assert got["loss"] == pytest.approx(hl.evaluate(result, (X, Y))["loss"], rel=1e-5)
@@ -176,3 +177,26 @@ def test_a_class_that_training_did_not_have_is_named(named) -> None:
     data = hl.DataModule.from_arrays(X, y, test=[1, 2, 3])  # row 41 is not of this split
     with pytest.raises(hl.DataError, match="'dog'"):
         hl.evaluate(named, data, split="test")
+
+
+def test_losses_that_read_modules_want_the_module(tmp_path) -> None:
+    def make() -> nn.Sequential:
+        layers = {"ends": stats.MinMaxNormalizer(), "pca": stats.TrainablePCA(2)}
+        return nn.Sequential(OrderedDict(layers))
+
+    cubes = np.random.default_rng(0).standard_normal((8, 4, 4, 5)).astype(np.float32)
+    data = hl.DataModule.from_arrays(cubes, val=0.25, batch_size=2)
+    losses = [(stats.OrthogonalityLoss("pca"), 0.1)]
+    model = make()
+    result = hl.train(model, data, quiet(losses=losses, unfreeze=["pca"], max_epochs=1))
+    result.save(tmp_path / "model.safetensors")
+    loaded, anew = hl.load(tmp_path / "model.safetensors"), make()
+    anew.load_state_dict(loaded.state_dict())
+    with pytest.raises(hl.ConfigError, match=r"does not hold; write evaluate.*build it and write"):
+        hl.evaluate(loaded, data, split="val")
+    with pytest.raises(
+        hl.ConfigError, match=r"'pca', as the model has none.*build the module anew"
+    ):
+        hl.evaluate(loaded, data, split="val", losses=losses)
+    got = hl.evaluate(anew, data, split="val", losses=losses)["loss"]
+    assert got == pytest.approx(hl.evaluate(result, data, split="val")["loss"], rel=1e-6)

@@ -81,6 +81,11 @@ class Calls:
         """
         if name not in self._modules:
             names = [each for each in self._modules if each]
+            if not names:
+                raise ConfigError(
+                    f"there is no module {name!r}, as the model has none at all; of a model that "
+                    "was loaded build the module anew and write load_state_dict(loaded.state_dict())"
+                )
             raise ConfigError(
                 f"there is no module {name!r} in the model{did_you_mean(name, names)}; it has "
                 f"{', '.join(names[:8])}{', ...' if len(names) > 8 else ''}"

@@ -629,7 +629,7 @@ def evaluate(
     if config is None and given is not model:  # a result has the configuration of its run
         config = getattr(given, "config", None)
     known = fitted_of(model)
-    if config is None and "loss" in overrides:
+    if config is None and not {"loss", "losses"}.isdisjoint(overrides):
         config = TrainingConfig()
     if config is None:
         config = _config_of(model, known, has_metrics="metrics" in overrides)
@@ -726,8 +726,9 @@ def _config_of(model: Any, known: Fitted | None, *, has_metrics: bool) -> Traini
         return TrainingConfig()
     raise ConfigError(
         f"evaluate: the model was trained with the loss {known.loss!r}, which a file or a pickle "
-        "does not hold; give config=TrainingConfig(loss=...), or, for training_step, build the "
-        "module and load_state_dict(model.state_dict())"
+        "does not hold; write evaluate(..., loss=...) or losses=[...]; what reads modules, as "
+        "losses of hotloop.stats and a training_step do, wants the module: build it and write "
+        "load_state_dict(model.state_dict())"
     )
 
 
