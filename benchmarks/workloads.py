@@ -214,7 +214,7 @@ IMAGES += [
         optimizer="adamw",
         weight_decay=1e-4,
         clip=0.1,
-        aims={"default": 1.0},
+        aims={"default": 1.8, "tuned": 1.3},
         warm_up=2,
     )
     for suffix, words, precision in (("", "", "32-true"), ("-bf16", ", bf16", "bf16-mixed"))

@@ -84,7 +84,8 @@ class Calls:
             if not names:
                 raise ConfigError(
                     f"there is no module {name!r}, as the model has none at all; of a model that "
-                    "was loaded build the module anew and write load_state_dict(loaded.state_dict())"
+                    "was loaded build the module anew and write "
+                    "load_state_dict(loaded.state_dict())"
                 )
             raise ConfigError(
                 f"there is no module {name!r} in the model{did_you_mean(name, names)}; it has "
