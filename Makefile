@@ -21,7 +21,7 @@ SETS ?= all
 # OpenBLAS (NumPy's) takes a kernel by these; a number measured under them is not comparable.
 unexport OPENBLAS_CORETYPE OPENBLAS_L2_SIZE
 
-.PHONY: help demo extension build fake test test-c test-long mutants proof bench bench-kernels wheel \
+.PHONY: help demo extension build fake test test-c test-long mutants proof bench bench-kernels bench-systems wheel \
 	wheel-cpu sdist style format \
 	types docs sanitize sanitize-c sanitize-python cuda cuda-check cuda-resources cuda-oldest gpu-check gpu-bundle clean
 .DEFAULT_GOAL := help
@@ -42,6 +42,7 @@ help:
 	@echo "make gpu-bundle  what gpu-check needs on a machine without a network"
 	@echo "make bench       ratios against PyTorch, measured side by side"
 	@echo "make bench-kernels  the same of convolutions and of layers of sequences alone"
+	@echo "make bench-systems  whole epochs of the examples' systems, 26 GB of cubes too: an hour"
 	@echo "make wheel       one cp311-abi3 wheel in dist/, checked, with CUDA kernels where nvcc is"
 	@echo "make wheel-cpu   the same without kernels, in dist/cpu/"
 	@echo "make sdist       the sources in dist/, checked: they build and train elsewhere"
@@ -201,6 +202,15 @@ bench-kernels: extension $(STAMP)-torch
 	$(BIN)/python -m benchmarks.sequences $(ARGS)
 	$(BIN)/python -m benchmarks.generation $(ARGS)
 	$(BIN)/python -m benchmarks.channels $(ARGS)
+
+# The workloads of examples/: phase 1 and epochs of cubes, in memory and streamed from 26 GB of files;
+# epochs of windows and of JPEG files; the step of CAPE.
+bench-systems: extension $(STAMP)-torch $(STAMP)-extras
+	$(BIN)/python -m benchmarks.cubes
+	$(BIN)/python -m benchmarks.streaming
+	$(BIN)/python -m benchmarks.temporal
+	$(BIN)/python -m benchmarks.images
+	$(BIN)/python -m benchmarks --rounds 3 --only cape cape-bf16 --out benchmarks/results/$$(date +%F)-cape.json
 
 # ---------------------------------------------------------------------------- release
 
