@@ -36,7 +36,7 @@ def test_image_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     take_library("PIL")
     take_library("matplotlib")
     monkeypatch.chdir(tmp_path)
-    names = run("07_image_folder.ipynb")
+    names = run("06_image_folder.ipynb")
     assert names["result"].history["val_accuracy"][-1] > 0.95
     assert len(names["wrong"]) < 0.06 * len(names["digits"])
 
@@ -47,7 +47,7 @@ def test_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     take_library("pandas")
     take_library("pyarrow")
     monkeypatch.chdir(tmp_path)
-    names = run("08_table.ipynb")
+    names = run("07_table.ipynb")
     assert abs(names["errors"]).mean() < 43
     found = hl.load(str(tmp_path / "flats.safetensors")).predict(names["new"])
     assert [1250 < found[0, 0] < 1450, 500 < found[1, 0] < 680] == [True, True]
