@@ -24,6 +24,7 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
+#include "base/float_mode.h"
 #include "base/log.h"
 #include "base/os.h"
 
@@ -43,6 +44,7 @@ struct hl_pool {
     int64_t n_blocks;
     hl_pool_fn fn;
     void *context;
+    uint64_t float_mode; /* of the caller */
 
     _Alignas(HL_ALIGN) _Atomic int64_t pending;
     _Atomic uint32_t caller_sleeps;
@@ -66,6 +68,7 @@ static void run_blocks(hl_pool *pool, int thread)
     void *const context = pool->context;
     const int64_t n_blocks = pool->n_blocks;
     int64_t n_done = 0;
+    if (thread > 0) hl_float_mode_set(pool->float_mode);
     do {
         fn(context, n_blocks - left, thread);
         n_done++;
@@ -229,6 +232,7 @@ static void share_blocks(hl_pool *pool, int64_t first, int64_t n_blocks, hl_pool
     pool->fn = fn;
     pool->context = context;
     pool->n_blocks = n_blocks;
+    pool->float_mode = hl_float_mode_get();
     atomic_store_explicit(&pool->pending, n_blocks - first, memory_order_relaxed);
     atomic_store(&pool->remaining, n_blocks - first);
     if (atomic_load(&pool->n_sleeping) > 0) wake_workers(pool, n_blocks - first - 1);

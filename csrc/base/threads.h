@@ -26,7 +26,8 @@ hl_status hl_pool_create(int n_threads, HL_GIVE hl_pool **out_pool);
 void hl_pool_destroy(HL_TAKE hl_pool *pool);
 int hl_pool_threads(const hl_pool *pool);
 /* Runs fn(context, b, thread) for b in [0, n_blocks), thread in [0, hl_pool_threads); returns when
- * all are done. From any thread, but not from fn; the caller takes part as its run's thread 0.
+ * all are done. From any thread, but not from fn; the caller takes part as its run's thread 0, and
+ * its floating-point mode is that of all.
  * n_blocks 1 or one thread: no synchronisation at all. */
 void hl_pool_run(hl_pool *pool, int64_t n_blocks, hl_pool_fn fn, void *context);
 

@@ -11,6 +11,7 @@
  * has it joined by the last. */
 #include "plan/run.h"
 
+#include "base/float_mode.h"
 #include "plan/poison.h"
 
 typedef struct blocks_run {
@@ -121,8 +122,8 @@ static void run_blocks(blocks_run *run, int64_t n_blocks, bool serial)
         device->ops->parallel(device, n_blocks, run_block, run);
 }
 
-hl_status hl_plan_run_region(const hl_plan *plan, const hl_region *region, void **args,
-                             hl_stream *stream)
+static hl_status run_region(const hl_plan *plan, const hl_region *region, void **args,
+                            hl_stream *stream)
 {
     const hl_chain *chains = &plan->schedule.chains[region->first_chain];
     hl_poison_region(plan, region, args);
@@ -133,6 +134,15 @@ hl_status hl_plan_run_region(const hl_plan *plan, const hl_region *region, void 
     for (int32_t c = 0; c < region->n_chains; c++)
         HL_TRY(launch_chain(plan, &chains[c], args, stream));
     return HL_OK;
+}
+
+hl_status hl_plan_run_region(const hl_plan *plan, const hl_region *region, void **args,
+                             hl_stream *stream)
+{
+    uint64_t mode = hl_float_mode_flush();
+    hl_status status = run_region(plan, region, args, stream);
+    hl_float_mode_set(mode);
+    return status;
 }
 
 /* ---- two streams ----------------------------------------------------------------------------- */
@@ -235,12 +245,15 @@ hl_status hl_plan_queue_regions(const hl_plan *plan, int32_t first, int32_t end,
 hl_status hl_plan_run_alone(const hl_plan *plan, int32_t task, void **args, hl_stream *stream)
 {
     hl_chain chain = plan->schedule.chains[plan->schedule.tasks[task].chain];
+    uint64_t mode = hl_float_mode_flush();
     chain.first_task = task, chain.n_tasks = 1;
     run_blocks(&(blocks_run){plan, &chain, args}, chain.n_blocks,
                plan->schedule.regions[chain.region].serial);
     phase_run run = {plan, args, task, task + 1, 1};
     for (; run.phase < plan->schedule.tasks[task].req.n_phases; run.phase++) run_phase(&run);
-    return launch_chain(plan, &chain, args, stream);
+    hl_status status = launch_chain(plan, &chain, args, stream);
+    hl_float_mode_set(mode);
+    return status;
 }
 
 hl_status hl_plan_tune_task(const hl_plan *plan, int32_t task, void *const *args, hl_stream *stream)

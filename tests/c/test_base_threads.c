@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/float_mode.h"
 #include "base/threads.h"
 #include "tests/c/check.h"
 
@@ -98,6 +99,37 @@ static void test_all_take_part(void)
     hl_pool *pool;
     CHECK_OK(hl_pool_create(7, &pool));
     check_all_take_part(pool);
+}
+
+/* ---- the caller's floating-point mode -------------------------------------------------------- */
+
+typedef struct mode_run {
+    atomic_int n_here;
+    double halves[7]; /* of the smallest normal number, which is subnormal */
+} mode_run;
+
+static void halve_block(void *context, int64_t block, int thread)
+{
+    mode_run *run = context;
+    volatile float smallest = 0x1p-126f, half = 0.5f;
+    hold_block(&run->n_here, block, thread); /* all threads take part */
+    run->halves[block] = (double)(smallest * half);
+}
+
+static void test_float_mode(void)
+{
+    hl_pool *pool;
+    CHECK_OK(hl_pool_create(7, &pool));
+    const uint64_t before = hl_float_mode_get();
+    for (int i = 0; i < 6; i++) { /* by turns: a run leaves nothing behind in a worker */
+        mode_run run = {0};
+        bool flushes = i % 2 && HL_FLOAT_MODE_FLUSHES;
+        if (i % 2) CHECK(hl_float_mode_flush() == before);
+        hl_pool_run(pool, 7, halve_block, &run);
+        hl_float_mode_set(before);
+        for (int b = 0; b < 7; b++) CHECK(run.halves[b] == (flushes ? 0 : 0x1p-127));
+    }
+    hl_pool_destroy(pool);
 }
 
 static void test_counts(void)
@@ -398,6 +430,7 @@ int main(void)
     test_counts();
     test_runs();
     test_all_take_part();
+    test_float_mode();
     test_many_callers();
     test_mutex();
     test_mutex_fork();

@@ -10,6 +10,28 @@ _LATE = "tests/train/test_accumulation.py::test_a_step_waits_for_the_rest_of_an_
 
 _KERNELS = [
     Mutant(
+        "workers-keep-the-mode-of-an-earlier-run",
+        "csrc/base/threads.c",
+        "if (thread > 0) hl_float_mode_set(pool->float_mode);",
+        "",
+        c("test_base_threads"),
+    ),
+    Mutant(
+        "subnormal-numbers-are-computed-with",
+        "csrc/base/float_mode.h",
+        "hl_float_mode_set(before | HL_FLOAT_MODE_FLUSHES);",
+        "",
+        python("tests/train/test_subnormals.py"),
+    ),
+    Mutant(
+        "the-callers-mode-is-not-put-back",
+        _PLAN + "run.c",
+        """run_region(plan, region, args, stream);
+    hl_float_mode_set(mode);""",
+        "run_region(plan, region, args, stream);",
+        python("tests/train/test_subnormals.py"),
+    ),
+    Mutant(
         "view-of-a-constant-is-run",
         _PASSES + "schedule.c",
         "if (is_view(graph, id)) return false;",

@@ -199,6 +199,7 @@ class Steps:
         self.no_grad: list[str] = []
         self._eval_groups: dict[str, list[Group]] = {}  # by split, as they were planned last
         self.doubt = ""
+        self._known: tuple[TrainingConfig, Fitted] | None = None
         self._is_unweighted = False  # sample weights, and a training_step that leaves them out
         self.output_shapes: dict[int, str] = {}
         self.loss_names: list[str] = []
@@ -246,8 +247,10 @@ class Steps:
             The optimizer steps that the weights have had; by default all of the run.
         """
         loss, runtime = self.loss, self.runtime
+        if self._known is None or self._known[0] is not config:  # callbacks ask in each epoch
+            self._known = config, metadata_of(runtime.model, self.data, config)
         return dataclasses.replace(
-            metadata_of(runtime.model, self.data, config),
+            self._known[1],
             target_kind=self._of_tasks({task.name: task.kind for task in self.tasks}, "none"),
             link=self._of_tasks({task.name: task.link for task in self.tasks}, None),
             class_axis=self._of_tasks({task.name: task.axis for task in self.tasks}, None),
