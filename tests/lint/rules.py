@@ -158,6 +158,7 @@ PASS_OPS: dict[str, set[str]] = {
         "ASSIGN", "EMA", "INDEX_COPY", "INDEX_ASSIGN"
     },
     "pack": {"CAST", "MATMUL", "MATMUL_PACK", "MATMUL_PACKED"},
+    "reassociate": {"MATMUL"},
     "recompute": {"CONTROL_MICRO"},
     "relu": {"RELU_GRAD", "CAST", "MUL", "DROPOUT_MASK"},
     "rewrite": {"CAST"},

@@ -371,8 +371,8 @@ def median_cases():
         yield median_case(f"nan@{axis}", sprinkled(normal(33, 18), [np.nan], 40), axis)
     yield median_case("equal", given(np.full((3, 8), -0.5)), 1)
     yield median_case("special", sprinkled(normal(9, 19), [np.inf, -np.inf, 0.0, -0.0], 2), 1)
-    # zeros of both signs, their neighbours in float32, and larger numbers
-    near = [0.0, -0.0, 2.0**-149, -(2.0**-149), 0.5, -2.0, 7.0, -100.0]
+    # zeros of both signs, the float32 numbers beside them that are not subnormal, and larger ones
+    near = [0.0, -0.0, 2.0**-126, -(2.0**-126), 0.5, -2.0, 7.0, -100.0]
     yield median_case("zeros", lambda rng: rng.choice(near, (999, 7)), 1)
     yield median_case("no-rows", normal(0, 4), 1)
     for dtype in ("int64", "int32", "int16", "uint8", "bool"):
