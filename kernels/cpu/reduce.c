@@ -318,7 +318,7 @@ static void run_reduce(const hl_kernel_state *state, void *const *args, int64_t 
  * memory, and none writes. Rejected: selection in a copy of the row, which would need scratch of
  * any size in every thread. */
 
-/* Converts bits to a key, and a key to bits; -0 has the key of 0. */
+/* Converts bits to a key; -0 has that of 0. */
 static int64_t order_bits(hl_pw_kind kind, int64_t bits)
 {
     if (kind == HL_PW_I64 || bits >= 0) return bits;
@@ -333,88 +333,87 @@ static int64_t read_key(hl_pw_kind kind, const chunk *number)
     return order_bits(kind, kind == HL_PW_F32 ? single : number->integer[0]);
 }
 
-/* Sets a chunk's first number to that of a key. */
-static void write_key(hl_pw_kind kind, int64_t key, chunk *number)
-{
-    int32_t single = (int32_t)order_bits(kind, key);
-    if (kind == HL_PW_F32) {
-        memcpy(number->single, &single, sizeof single);
-    } else {
-        number->integer[0] = order_bits(kind, key);
-    }
-}
-
 static bool is_nan(hl_pw_kind kind, const chunk *number)
 {
     if (kind == HL_PW_I64) return false;
     return kind == HL_PW_F32 ? isnan(number->single[0]) : isnan(number->number[0]);
 }
 
-#define COUNT_UPTO(T, member)                                                                      \
-    for (int64_t i = 0; i < n; i++) found += ((const T *)value)[i] <= limit.member[0];
+/* The key of element i of n numbers. Elements are compared by their keys alone, since floats know
+ * no subnormal ones in the mode that kernels run in. */
+#define KEY_OF(T, lowest)                                                                          \
+    ({                                                                                             \
+        T bits;                                                                                    \
+        memcpy(&bits, (const T *)value + i, sizeof bits);                                          \
+        bits < 0 ? lowest - bits : bits;                                                           \
+    })
+#define COUNT_UPTO(T, lowest)                                                                      \
+    for (int64_t i = 0; i < n; i++) found += KEY_OF(T, lowest) <= (T)key;
 
 /* Counts a row's elements up to the number of a key. */
 static int64_t count_upto(const reduce_state *state, const unsigned char *x, int64_t key)
 {
-    chunk limit, room;
+    chunk room;
     int64_t total = 0;
-    write_key(state->kind, key, &limit);
     for (int64_t k = 0; k < state->N; k += N_CHUNK) {
         int64_t n = hl_cpu_min(N_CHUNK, state->N - k);
         const void *value = read_part(state, x, k, n, &room);
         int32_t found = 0;
         if (state->kind == HL_PW_F32) {
-            COUNT_UPTO(float, single)
+            COUNT_UPTO(int32_t, INT32_MIN)
         } else if (state->kind == HL_PW_F64) {
-            COUNT_UPTO(double, number)
+            COUNT_UPTO(int64_t, INT64_MIN)
         } else {
-            COUNT_UPTO(int64_t, integer)
+            for (int64_t i = 0; i < n; i++) found += ((const int64_t *)value)[i] <= key;
         }
         total += found;
     }
     return total;
 }
 
-/* Narrows the interval from the least number of a row to the largest until it holds the median
- * alone. */
-static void bisect_row(const reduce_state *state, const unsigned char *x, chunk *least,
-                       chunk *largest)
+/* An interval of keys. */
+typedef struct key_range {
+    int64_t low, high;
+} key_range;
+
+/* Narrows the interval of a row until it holds the median alone. */
+static void bisect_row(const reduce_state *state, const unsigned char *x, key_range *keys)
 {
-    int64_t low = read_key(state->kind, least), high = read_key(state->kind, largest);
     int64_t median = (state->N - 1) / 2, below = 0, upto = state->N;
-    while (low < high && upto - below > 1) {
-        int64_t middle = low + (int64_t)(((uint64_t)high - (uint64_t)low) / 2);
+    while (keys->low < keys->high && upto - below > 1) {
+        int64_t middle = keys->low + (int64_t)(((uint64_t)keys->high - (uint64_t)keys->low) / 2);
         int64_t n = count_upto(state, x, middle);
         if (n > median) {
-            high = middle, upto = n;
+            keys->high = middle, upto = n;
         } else {
-            low = middle + 1, below = n;
+            keys->low = middle + 1, below = n;
         }
     }
-    write_key(state->kind, low, least);
-    write_key(state->kind, high, largest);
 }
 
-#define FIND_BETWEEN(T, member)                                                                    \
+#define FIND_IN(T, lowest)                                                                         \
     for (int64_t i = 0; i < n; i++) {                                                              \
-        T candidate = ((const T *)value)[i];                                                       \
-        if (!(candidate < low->member[0]) && !(candidate > high->member[0])) return k + i;         \
+        T key = KEY_OF(T, lowest);                                                                 \
+        if ((key >= keys.low && key <= keys.high) != outside) return k + i;                        \
     }
 
-/* Finds the first element that is neither less than `low` nor greater than `high`. */
-static int64_t find_between(const reduce_state *state, const unsigned char *x, const chunk *low,
-                            const chunk *high)
+/* Finds the first element in an interval, or outside of it; 0 where there is none. */
+static int64_t find_first(const reduce_state *state, const unsigned char *x, key_range keys,
+                          bool outside)
 {
     chunk room;
     for (int64_t k = 0; k < state->N; k += N_CHUNK) {
         int64_t n = hl_cpu_min(N_CHUNK, state->N - k);
         const void *value = read_part(state, x, k, n, &room);
         if (state->kind == HL_PW_F32) {
-            FIND_BETWEEN(float, single)
+            FIND_IN(int32_t, INT32_MIN)
         } else if (state->kind == HL_PW_F64) {
-            FIND_BETWEEN(double, number)
+            FIND_IN(int64_t, INT64_MIN)
         } else {
-            FIND_BETWEEN(int64_t, integer)
+            for (int64_t i = 0; i < n; i++) {
+                int64_t key = ((const int64_t *)value)[i];
+                if (key >= keys.low && key <= keys.high) return k + i;
+            }
         }
     }
     return 0;
@@ -433,15 +432,14 @@ static void run_medians(const hl_kernel_state *state, void *const *args, int64_t
         chunk low, high;
         fold_row(reduce, HL_OP_MIN, x, &low);
         fold_row(reduce, HL_OP_MAX, x, &high);
-        if (is_nan(reduce->kind, &low)) {
-            /* No number is both at least infinity and at most -infinity; a NaN is neither less
-             * than the one nor greater than the other. */
-            start_fold(HL_OP_MIN, reduce->kind, &low, 1);
-            start_fold(HL_OP_MAX, reduce->kind, &high, 1);
-        } else {
-            bisect_row(reduce, x, &low, &high);
+        bool has_nan = is_nan(reduce->kind, &low);
+        if (has_nan) { /* a NaN's key is beyond those of the infinities */
+            start_fold(HL_OP_MAX, reduce->kind, &low, 1);
+            start_fold(HL_OP_MIN, reduce->kind, &high, 1);
         }
-        places[o] = find_between(reduce, x, &low, &high);
+        key_range keys = {read_key(reduce->kind, &low), read_key(reduce->kind, &high)};
+        if (!has_nan) bisect_row(reduce, x, &keys);
+        places[o] = find_first(reduce, x, keys, has_nan);
         memcpy((unsigned char *)args[1] + (size_t)o * bytes, x + (size_t)places[o] * bytes, bytes);
     }
 }
