@@ -6,15 +6,26 @@ of none and of two worker processes counts, its tuned side none.
 
 from __future__ import annotations
 
+import argparse
+import dataclasses
 import statistics
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from benchmarks.__main__ import TUNED_MALLOC
 from benchmarks.duel import Ratio, Side, compete, ratio_of
+from benchmarks.report import (
+    RESULTS,
+    Row,
+    describe_machine,
+    format_table,
+    read_load,
+    write_results,
+)
 from benchmarks.worker import Slices
 
-__all__ = ["COLUMNS", "measure", "sides_of", "train_epochs"]
+__all__ = ["COLUMNS", "measure", "report", "sides_of", "train_epochs"]
 
 COLUMNS = {"default": "default, DataLoader", "tuned": "tuned"}
 
@@ -45,6 +56,30 @@ def measure(sides: Iterator[Side], rounds: int) -> tuple[dict[str, list[float]],
         rivals = [r for side, r in rates.items() if side.partition("/")[0] == column]
         ratios[column] = ratio_of(rates["hotloop"], max(rivals, key=statistics.median))
     return rates, ratios
+
+
+def report(
+    cases: Iterable[str],
+    measure_case: Callable[[str], Row],
+    options: argparse.Namespace,
+    suffix: str,
+    fields: tuple[str, ...],
+) -> int:
+    """Measures the cases that are asked for; each is in table and file as soon as it ends."""
+    load, facts = read_load(), describe_machine()
+    facts |= {"load_before": load, "options": {name: getattr(options, name) for name in fields}}
+    rows: list[Row] = []
+    for name in cases:
+        if not any(text in name for text in options.only):
+            continue
+        print(f"{name} ...", file=sys.stderr, flush=True)
+        rows.append(measure_case(name))
+        print(
+            format_table(rows[-1:], f"{options.threads} threads", COLUMNS), end="\n\n", flush=True
+        )
+        facts["rows"] = [dataclasses.asdict(row) for row in rows]
+        write_results(facts, options.out or RESULTS / f"{facts['date'][:10]}-{suffix}.json")
+    return 0
 
 
 def train_epochs(make: Callable[[], Any], data: Any, **fields: Any) -> None:

@@ -17,22 +17,14 @@ whose name contains a text.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import statistics
 import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.epochs import COLUMNS, measure, sides_of
+from benchmarks.epochs import measure, report, sides_of
 from benchmarks.loading import make_images
-from benchmarks.report import (
-    RESULTS,
-    Row,
-    describe_machine,
-    format_table,
-    read_load,
-    write_results,
-)
+from benchmarks.report import Row
 
 __all__ = ["AIMS", "BATCH", "CASES"]
 
@@ -59,20 +51,12 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", metavar="TEXT", default=[""])
     parser.add_argument("--out", type=Path, help="default: benchmarks/results/DATE-images.json")
     options = parser.parse_args()
-    load, facts = read_load(), describe_machine()
-    rows = []
+    shown = ("rounds", "threads", "images")
     with tempfile.TemporaryDirectory() as folder:
         make_images(Path(folder), options.images, 0)
-        for name in CASES:
-            if any(text in name for text in options.only):
-                print(f"{name} ...", file=sys.stderr, flush=True)
-                rows.append(measure_case(name, folder, options))
-    print(format_table(rows, f"{options.threads} threads", COLUMNS))
-    facts["load_before"] = load
-    facts["options"] = {k: getattr(options, k) for k in ("rounds", "threads", "images")}
-    facts["rows"] = [dataclasses.asdict(row) for row in rows]
-    write_results(facts, options.out or RESULTS / f"{facts['date'][:10]}-images.json")
-    return 0
+        return report(
+            CASES, lambda name: measure_case(name, folder, options), options, "images", shown
+        )
 
 
 if __name__ == "__main__":

@@ -20,15 +20,8 @@ import statistics
 import sys
 from pathlib import Path
 
-from benchmarks.epochs import COLUMNS, measure, sides_of
-from benchmarks.report import (
-    RESULTS,
-    Row,
-    describe_machine,
-    format_table,
-    read_load,
-    write_results,
-)
+from benchmarks.epochs import measure, report, sides_of
+from benchmarks.report import Row
 
 __all__ = ["CASES", "LENGTH", "Case"]
 
@@ -83,18 +76,8 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", metavar="TEXT", default=[""])
     parser.add_argument("--out", type=Path, help="default: benchmarks/results/DATE-temporal.json")
     options = parser.parse_args()
-    load, facts = read_load(), describe_machine()
-    rows = []
-    for name in CASES:
-        if any(text in name for text in options.only):
-            print(f"{name} ...", file=sys.stderr, flush=True)
-            rows.append(measure_case(name, options))
-    print(format_table(rows, f"{options.threads} threads", COLUMNS))
-    facts["load_before"] = load
-    facts["options"] = {k: getattr(options, k) for k in ("rounds", "threads", "rows")}
-    facts["rows"] = [dataclasses.asdict(row) for row in rows]
-    write_results(facts, options.out or RESULTS / f"{facts['date'][:10]}-temporal.json")
-    return 0
+    shown = ("rounds", "threads", "rows")
+    return report(CASES, lambda name: measure_case(name, options), options, "temporal", shown)
 
 
 if __name__ == "__main__":

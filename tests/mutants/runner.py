@@ -201,6 +201,8 @@ def _prepare(tree: Path, mutants: list[Mutant], processes: _Processes) -> None:
     _copy_sources(tree)
     for check in _grouped(mutants):
         for command in _commands(check, tree, builds_module=True):
+            if "pytest" in command:
+                command += ["-n", str(os.cpu_count() or 1)]  # thousands, not a few
             status, output = processes.run(command, tree, _BUILD_SECONDS)
             if status != 0:
                 raise SystemExit(
