@@ -56,7 +56,7 @@ static void close_model(model *m)
 static void *run_model(void *context)
 {
     model *m = context;
-    static const float scale = 1.7f / COLS;
+    static const float scale = 6.0f / COLS; /* so that no state dies away */
     float w[COLS * COLS];
     hl_run_end end;
     int64_t steps;
