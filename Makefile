@@ -42,7 +42,7 @@ help:
 	@echo "make gpu-bundle  what gpu-check needs on a machine without a network"
 	@echo "make bench       ratios against PyTorch, measured side by side"
 	@echo "make bench-kernels  the same of convolutions and of layers of sequences alone"
-	@echo "make bench-systems  whole epochs of the examples' systems, 26 GB of cubes too: an hour"
+	@echo "make bench-systems  whole epochs of the examples' systems, 26 GB of cubes too: hours"
 	@echo "make wheel       one cp311-abi3 wheel in dist/, checked, with CUDA kernels where nvcc is"
 	@echo "make wheel-cpu   the same without kernels, in dist/cpu/"
 	@echo "make sdist       the sources in dist/, checked: they build and train elsewhere"
