@@ -376,6 +376,19 @@ typedef struct key_range {
     int64_t low, high;
 } key_range;
 
+/* From the least number of a row to the largest. Either may be 0 for a subnormal one, since floats
+ * know none in the mode that kernels run in: the interval takes in all of these then. */
+static key_range read_range(hl_pw_kind kind, const chunk *least, const chunk *largest)
+{
+    key_range keys = {read_key(kind, least), read_key(kind, largest)};
+    int64_t subnormal = kind == HL_PW_I64   ? -1
+                        : kind == HL_PW_F32 ? INT64_C(0x7FFFFF)
+                                            : INT64_C(0xFFFFFFFFFFFFF);
+    if (keys.low >= -subnormal && keys.low <= subnormal) keys.low = -subnormal;
+    if (keys.high >= -subnormal && keys.high <= subnormal) keys.high = subnormal;
+    return keys;
+}
+
 /* Narrows the interval of a row until it holds the median alone. */
 static void bisect_row(const reduce_state *state, const unsigned char *x, key_range *keys)
 {
@@ -437,7 +450,7 @@ static void run_medians(const hl_kernel_state *state, void *const *args, int64_t
             start_fold(HL_OP_MAX, reduce->kind, &low, 1);
             start_fold(HL_OP_MIN, reduce->kind, &high, 1);
         }
-        key_range keys = {read_key(reduce->kind, &low), read_key(reduce->kind, &high)};
+        key_range keys = read_range(reduce->kind, &low, &high);
         if (!has_nan) bisect_row(reduce, x, &keys);
         places[o] = find_first(reduce, x, keys, has_nan);
         memcpy((unsigned char *)args[1] + (size_t)o * bytes, x + (size_t)places[o] * bytes, bytes);

@@ -374,6 +374,9 @@ def median_cases():
     # zeros of both signs, the float32 numbers beside them that are not subnormal, and larger ones
     near = [0.0, -0.0, 2.0**-126, -(2.0**-126), 0.5, -2.0, 7.0, -100.0]
     yield median_case("zeros", lambda rng: rng.choice(near, (999, 7)), 1)
+    tiny = [100.0, -(2.0**-149), 5.0, 2.0**-149, -3.0]
+    yield median_case("subnormal", lambda rng: rng.choice(tiny, (999, 2)), 1)
+    yield median_case("subnormals", lambda rng: rng.choice(tiny, (999, 5)), 1)
     yield median_case("no-rows", normal(0, 4), 1)
     for dtype in ("int64", "int32", "int16", "uint8", "bool"):
         yield median_case(dtype, ints(0, 1 if dtype == "bool" else 9, 9, 18, dtype=dtype), 1)
