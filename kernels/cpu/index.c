@@ -9,6 +9,8 @@
 #include "kernels/cpu/rows.h"
 
 enum { AHEAD = 8, AHEAD_LONG = 2, LINES_SHORT = 8, LINES_LONG = 64, N_CHUNK = 256 };
+/* Of a row that is given in pieces, so that what reads it finds them in cache. */
+enum { CUT_BYTES = 16 * 1024 };
 
 typedef struct index_state {
     hl_op op;
@@ -19,6 +21,7 @@ typedef struct index_state {
     int64_t n_index;
     int64_t O, N, I; /* x as (O,N,I), N the indexed axis */
     int64_t step;    /* elements from a row to the next, of which windows are I elements long */
+    int64_t pieces;  /* of each selected row */
 } index_state;
 
 static int64_t read_index(const void *index, hl_dtype dtype, int64_t i)
@@ -102,47 +105,52 @@ static void copy_row(void *dst, const void *src, size_t bytes)
     }
 }
 
-/* A row in another dtype. Floats and integers to fp32 directly, everything else through 64 bits. */
-static void convert_row(const index_state *s, unsigned char *dst, const unsigned char *src)
+/* n elements in another dtype. Floats and integers to fp32 directly, everything else through 64
+ * bits. */
+static void convert_row(const index_state *s, unsigned char *dst, const unsigned char *src,
+                        int64_t n)
 {
     if (s->dtype == s->out_dtype) {
-        copy_row(dst, src, (size_t)s->I * s->bytes);
+        copy_row(dst, src, (size_t)n * s->bytes);
         return;
     }
     if (s->out_dtype == HL_DTYPE_F32) {
-        HL_ISA_NAME(hl_pw_load)(HL_PW_F32, dst, s->dtype, src, s->I);
+        HL_ISA_NAME(hl_pw_load)(HL_PW_F32, dst, s->dtype, src, n);
         return;
     }
     bool is_exact = !hl_dtype_is_float(s->dtype) && !hl_dtype_is_float(s->out_dtype);
     hl_pw_kind kind = is_exact ? HL_PW_I64 : HL_PW_F64;
     size_t out_bytes = hl_dtype_bytes(s->out_dtype);
-    for (int64_t i = 0; i < s->I; i += N_CHUNK) {
+    for (int64_t i = 0; i < n; i += N_CHUNK) {
         double value[N_CHUNK];
-        int64_t count = hl_cpu_min(N_CHUNK, s->I - i);
+        int64_t count = hl_cpu_min(N_CHUNK, n - i);
         HL_ISA_NAME(hl_pw_load)(kind, value, s->dtype, src + (size_t)i * s->bytes, count);
         HL_ISA_NAME(hl_pw_store)(kind, s->out_dtype, dst + (size_t)i * out_bytes, value, count);
     }
 }
 
-/* Rows [begin, end) of the index, from one (N,I) array. */
+/* Pieces [begin, end) of the selected rows, from one (N,I) array. */
 static void select_rows(const index_state *s, const unsigned char *x, const void *index,
                         int64_t begin, int64_t end, unsigned char *out, bool reports,
                         const hl_launch *launch)
 {
     size_t row_bytes = (size_t)s->I * s->bytes, step = (size_t)s->step * s->bytes;
-    size_t out_bytes = (size_t)s->I * hl_dtype_bytes(s->out_dtype);
+    int64_t piece = s->I / s->pieces, first = begin % s->pieces;
+    size_t out_bytes = (size_t)piece * hl_dtype_bytes(s->out_dtype);
     int64_t ahead = row_bytes > LINES_SHORT * HL_ALIGN ? AHEAD_LONG : AHEAD;
-    for (int64_t i = begin; i < end; i++) {
-        if (i + ahead < end) {
+    for (int64_t at = begin, i = begin / s->pieces, n; at < end; at += n, i++, first = 0) {
+        n = hl_cpu_min(s->pieces - first, end - at);
+        if ((i + ahead) * s->pieces < end) {
             int64_t next = read_index(index, s->index_dtype, i + ahead);
             if (next >= 0 && next < s->N) prefetch_row(x + (size_t)next * step, row_bytes);
         }
-        int64_t k = take_index(s, index, i, reports, launch);
-        unsigned char *to = out + (size_t)i * out_bytes;
+        int64_t k = take_index(s, index, i, reports && first == 0, launch);
+        unsigned char *to = out + (size_t)at * out_bytes;
         if (k >= 0) {
-            convert_row(s, to, x + (size_t)k * step);
+            size_t skipped = (size_t)(first * piece) * s->bytes;
+            convert_row(s, to, x + (size_t)k * step + skipped, n * piece);
         } else {
-            memset(to, 0, out_bytes);
+            memset(to, 0, (size_t)n * out_bytes);
         }
     }
 }
@@ -154,7 +162,8 @@ static void run_select(const hl_kernel_state *state, void *const *args, int64_t 
     const unsigned char *x = args[0];
     unsigned char *out = args[2];
     if (s->O == 1) {
-        select_rows(s, x, args[1], begin, hl_cpu_min(end, s->n_index), out, true, launch);
+        end = hl_cpu_min(end, s->n_index * s->pieces);
+        select_rows(s, x, args[1], begin, end, out, true, launch);
         return;
     }
     size_t x_bytes = (size_t)(s->N * s->I) * s->bytes;
@@ -393,6 +402,15 @@ static void run_scatter(const hl_kernel_state *state, void *const *args, int64_t
 
 /* ---- queries ---- */
 
+/* A long row is cut where its last dim ends: there, most often, so are the rows of what reads it. */
+static int64_t count_pieces(const index_state *s, const hl_shape *out)
+{
+    bool is_selection = s->op == HL_OP_BATCH_GATHER || s->op == HL_OP_INDEX_SELECT;
+    int64_t piece = out->rank > s->index.rank + 1 ? out->dim[out->rank - 1] : s->I;
+    if (!is_selection || s->O != 1 || s->I * (int64_t)s->bytes < CUT_BYTES) return 1;
+    return s->I / piece;
+}
+
 static index_state make_index(const hl_graph *graph, const hl_node *node)
 {
     const hl_type *x = hl_node_in_type(graph, node, 0), *index = hl_node_in_type(graph, node, 1);
@@ -411,6 +429,7 @@ static index_state make_index(const hl_graph *graph, const hl_node *node)
         s.I *= hl_batch_attrs(node)->window;
         s.N = hl_node_extent(graph, node);
     }
+    s.pieces = count_pieces(&s, &hl_node_out_type(graph, node, 0)->shape);
     return s;
 }
 
@@ -434,7 +453,8 @@ static hl_status query_select(hl_device *device, const hl_graph *graph, hl_node_
     index_state s = make_index(graph, node);
     int64_t n = hl_shape_numel(&hl_node_out_type(graph, node, 0)->shape);
     bool by_index = s.O == 1;
-    require_rows(by_index ? s.n_index : s.O, n, by_index ? 2 : 1, hl_dtype_bytes(s.out_dtype),
+    uint64_t row_in = !by_index ? 1 : s.pieces == 1 ? 2 : 0;
+    require_rows(by_index ? s.n_index * s.pieces : s.O, n, row_in, hl_dtype_bytes(s.out_dtype),
                  out_req);
     return HL_OK;
 }

@@ -1,10 +1,13 @@
 """What scripts for torch do with tensors, parameters and optimizers, and what is said to it."""
 
+import pickle
+
 import hotloop as hl
 import numpy as np
 import pytest
 from api.traced import trace
 from hotloop import TraceError, nn
+from hotloop.base import suggest
 from hotloop.nn import functional as F
 from needs import take_library
 
@@ -194,3 +197,25 @@ def test_a_step_is_one_call(name):
     stepper = hl.stepper(nn.Linear(3, 1), data=(np.ones((8, 3)), np.ones((8, 1))))
     with pytest.raises(AttributeError, match=rf"Stepper has no '{name}'.*step\(batch\)"):
         getattr(stepper, name)()
+
+
+def test_what_could_be_meant_is_looked_for_when_the_message_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Models are built by assignments, each of which asks whether its name is free."""
+
+    def refuse(name: str, candidates: object) -> str:
+        raise AssertionError("looked for")
+
+    layer = nn.Linear(2, 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(suggest, "did_you_mean", refuse)
+        assert not hasattr(layer, "wieght")
+        assert getattr(layer, "wieght", None) is None
+        nn.Sequential(nn.Linear(2, 1), nn.ReLU())
+        with pytest.raises(AttributeError) as found:
+            layer.wieght  # noqa: B018
+    meant = "Linear has no attribute 'wieght'; did you mean 'weight'?"
+    assert str(found.value) == meant
+    again = pickle.loads(pickle.dumps(found.value))
+    assert (type(again), str(again)) == (AttributeError, meant)

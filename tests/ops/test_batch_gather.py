@@ -54,6 +54,30 @@ def test_every_type_and_width(dtype: str, shape: tuple[int, ...]) -> None:
     np.testing.assert_array_equal(source, kept)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+@pytest.mark.parametrize("shape", [(4, 129, 50), (4, 3, 70, 111), (4, 20000), (4, 20000, 1)])
+def test_long_rows(shape: tuple[int, ...], dtype: str) -> None:
+    """They are given in pieces, which any number of threads may share out."""
+    source = np.random.default_rng(5).integers(0, 100, shape).astype(dtype)
+    rows = np.array([3, 3, 0, 1, 2, 3, 1])
+    for backend, isa in DEVICES:
+        got = gather(open_session(backend, isa), source, rows, "float32")
+        np.testing.assert_array_equal(got, source[rows].astype(np.float32))
+    with pytest.raises(hl.DataError, match="batch_gather.*below 4, got 4 at position 2"):
+        gather(open_session("cpu"), source, np.array([3, 0, 4]), "float32")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_long_windows(dtype: str) -> None:
+    """Windows overlap, and are given in pieces too."""
+    source = np.random.default_rng(6).integers(0, 100, (900, 31)).astype(dtype)
+    rows = np.array([0, 1, 371, 370, 5])
+    wanted = np.stack([source[row : row + 529] for row in rows]).astype(np.float32)
+    for backend, isa in DEVICES:
+        got = gather(open_session(backend, isa), source, rows, "float32", 529)
+        np.testing.assert_array_equal(got, wanted)
+
+
 @pytest.mark.parametrize("window", [1, 2, 5, 17])
 @pytest.mark.parametrize("shape", [(17,), (17, 1), (17, 33), (17, 3, 5), (17, 0)], ids=str)
 def test_windows(shape: tuple[int, ...], window: int) -> None:

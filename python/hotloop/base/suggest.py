@@ -8,8 +8,9 @@ wrong suggestion costs the reader more than none.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
-__all__ = ["closest", "did_you_mean", "function_for", "name_missing", "not_here", "squeeze"]
+__all__ = ["MissingAttribute", "closest", "did_you_mean", "function_for", "name_missing", "not_here", "squeeze"]
 
 _CUTOFF = 0.7  # difflib's ratio; below it, unrelated short names begin to match each other
 
@@ -105,6 +106,29 @@ def did_you_mean(name: str, candidates: Iterable[str]) -> str:
     """The end of an error message: ``"; did you mean 'lr'?"``, or an empty string."""
     found = closest(name, candidates)
     return f"; did you mean {found!r}?" if found is not None else ""
+
+
+class MissingAttribute(AttributeError):
+    """Raised by ``__getattr__``. What could be meant is looked for when the message is read: hasattr
+    and getattr with a default ask for attributes that are not there by the hundred.
+
+    Parameters
+    ----------
+    owner : object
+        Whose attribute is missing.
+    name : str
+    """
+
+    def __init__(self, owner: Any, name: str) -> None:
+        super().__init__(name)
+        self._owner, self._name = owner, name
+
+    def __str__(self) -> str:
+        hint = function_for(self._name) or did_you_mean(self._name, dir(self._owner))
+        return f"{type(self._owner).__name__} has no attribute {self._name!r}{hint}"
+
+    def __reduce__(self) -> tuple[type[AttributeError], tuple[str]]:
+        return AttributeError, (str(self),)  # it need not take its owner to another process
 
 
 def name_missing(missing: Iterable[str], candidates: Iterable[str]) -> str:
