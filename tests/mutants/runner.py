@@ -39,8 +39,9 @@ LIMIT_SECONDS = 120
 _BUILD_SECONDS = 1800
 _SHOWN_LINES = 15
 _FAILED_TESTS = 1  # pytest's status; others mean that it could not run them
-# What is reused of build/, where it is there.
+# What is reused of build/, where it is there: of the module, tests/c and tests/cuda.
 _BUILT = ("build/objects", "build/c-tests/release", "build/cuda-tests/release")
+_BUILT_FOR = {"python": _BUILT[0], "c": _BUILT[1], "header": _BUILT[1]}
 
 
 class Outcome(NamedTuple):
@@ -177,6 +178,18 @@ def _copy_sources(tree: Path) -> None:
     _rename_objects(tree, ROOT)
 
 
+def _copy_base(base: Path, tree: Path, mutant: Mutant) -> None:
+    """A copy for a mutant, with what is built again for its tests and not what others need."""
+    kept = "" if mutant.file.endswith(".py") else _BUILT_FOR.get(mutant.check.kind, _BUILT[2])
+    left_out = {base / name for name in _BUILT if name != kept}
+
+    def leave_out(folder: str, names: list[str]) -> list[str]:
+        return [name for name in names if Path(folder) / name in left_out]
+
+    shutil.copytree(base, tree, symlinks=True, ignore=leave_out)
+    _rename_objects(tree, base)
+
+
 def _rename_objects(tree: Path, source: Path) -> None:
     """Lists of headers name objects by their absolute paths: those of the copy from now on."""
     for name in _BUILT:
@@ -271,8 +284,7 @@ def run_mutants(mutants: list[Mutant], jobs: int) -> Iterator[Outcome]:
         def work(mutant: Mutant) -> Outcome:
             tree, began = free.get(), time.monotonic()
             try:
-                shutil.copytree(base, tree, symlinks=True)
-                _rename_objects(tree, base)
+                _copy_base(base, tree, mutant)
                 what, output = _try_mutant(mutant, tree, processes)
                 shown = "\n".join(output.splitlines()[-_SHOWN_LINES:])
                 return Outcome(mutant, what, time.monotonic() - began, shown)
