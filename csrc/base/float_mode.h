@@ -13,6 +13,7 @@
 #define HL_BASE_FLOAT_MODE_H
 
 #include <stdint.h>
+#include <string.h>
 
 #if defined(__SSE2__)
 #include <xmmintrin.h>
@@ -57,6 +58,18 @@ static inline uint64_t hl_float_mode_flush(void)
     uint64_t before = hl_float_mode_get();
     hl_float_mode_set(before | HL_FLOAT_MODE_FLUSHES);
     return before;
+}
+
+/* A number as arithmetic in that mode takes it. For libm: its log, pow and fmod look at a number's
+ * bits and scale a subnormal one by a product, which that mode makes zero. */
+static inline double hl_float_flushed(double x)
+{
+    const uint64_t sign = 1ULL << 63, exponent = 0x7ffULL << 52;
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    if (!(bits & exponent)) bits &= sign;
+    memcpy(&x, &bits, sizeof bits);
+    return x;
 }
 
 #endif

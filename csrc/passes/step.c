@@ -377,11 +377,14 @@ static hl_status check_params(step_state *s)
     return HL_OK;
 }
 
-/* The losses are outputs meanwhile, so that what they need stays. */
+/* The losses are outputs meanwhile, so that what they need stays. Not where the loss is scaled,
+ * which is for products in float16: a product of two matrices, or its gradient, which is a sum over
+ * all rows, may be beyond float16's range where nothing that it stands for is. */
 static hl_status reassociate(step_state *s)
 {
     int64_t n_outputs = s->graph->n_outputs;
     hl_status status;
+    if (s->spec->scales_loss) return HL_OK;
     for (int64_t t = 0; t < s->spec->n_terms; t++) {
         const hl_step_term *term = &s->spec->terms[t];
         HL_GOTO(hl_graph_output(s->graph, term->sum));

@@ -11,6 +11,7 @@
 enum { AHEAD = 8, AHEAD_LONG = 2, LINES_SHORT = 8, LINES_LONG = 64, N_CHUNK = 256 };
 /* Of a row that is given in pieces, so that what reads it finds them in cache. */
 enum { CUT_BYTES = 16 * 1024 };
+static const double ROW_NS = 5; /* to find a row */
 
 typedef struct index_state {
     hl_op op;
@@ -402,12 +403,17 @@ static void run_scatter(const hl_kernel_state *state, void *const *args, int64_t
 
 /* ---- queries ---- */
 
-/* A long row is cut where its last dim ends: there, most often, so are the rows of what reads it. */
+/* A long row is cut at the ends of its last dims, as many as fill a cache line: there, most often,
+ * so are the rows of what reads it. */
 static int64_t count_pieces(const index_state *s, const hl_shape *out)
 {
     bool is_selection = s->op == HL_OP_BATCH_GATHER || s->op == HL_OP_INDEX_SELECT;
-    int64_t piece = out->rank > s->index.rank + 1 ? out->dim[out->rank - 1] : s->I;
+    int64_t piece = 1;
     if (!is_selection || s->O != 1 || s->I * (int64_t)s->bytes < CUT_BYTES) return 1;
+    for (int axis = out->rank - 1; axis >= s->index.rank; axis--) {
+        piece *= out->dim[axis];
+        if (piece * (int64_t)s->bytes >= HL_ALIGN) break;
+    }
     return s->I / piece;
 }
 
@@ -441,7 +447,7 @@ static void require_rows(int64_t rows, int64_t n_elements, uint64_t row_in, size
     out_req->grain = hl_cpu_line_grain(hl_cpu_max(row * (int64_t)bytes, 1));
     out_req->row_in = rows > 1 ? row_in : 0;
     out_req->row_out = 1;
-    out_req->row_cost = 5 + 0.2 * (double)row;
+    out_req->row_cost = ROW_NS + 0.2 * (double)row;
     out_req->deterministic = true;
 }
 
@@ -456,6 +462,7 @@ static hl_status query_select(hl_device *device, const hl_graph *graph, hl_node_
     uint64_t row_in = !by_index ? 1 : s.pieces == 1 ? 2 : 0;
     require_rows(by_index ? s.n_index * s.pieces : s.O, n, row_in, hl_dtype_bytes(s.out_dtype),
                  out_req);
+    out_req->row_cost += ROW_NS / (double)s.pieces - ROW_NS; /* once for all pieces */
     return HL_OK;
 }
 

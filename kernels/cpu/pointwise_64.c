@@ -3,6 +3,7 @@
  * chunk. */
 #include <math.h>
 
+#include "base/float_mode.h"
 #include "base/half.h"
 #include "kernels/cpu/pointwise_chunk.h"
 #include "kernels/cpu/random.h"
@@ -25,7 +26,7 @@ REAL_1(sqrt, sqrt(x))
 REAL_1(rsqrt, 1 / sqrt(x))
 REAL_1(exp, exp(x))
 REAL_1(expm1, expm1(x))
-REAL_1(log, log(x))
+REAL_1(log, log(hl_float_flushed(x)))
 REAL_1(log1p, log1p(x))
 REAL_1(sin, sin(x))
 REAL_1(cos, cos(x))
@@ -37,11 +38,11 @@ REAL_1(round, rint(x))
 REAL_2(add, x + y)
 REAL_2(sub, x - y)
 REAL_2(mul, (x * y))
-REAL_2(pow, pow(x, y))
+REAL_2(pow, pow(hl_float_flushed(x), hl_float_flushed(y)))
 
 HL_SIMD double real_mod(double x, double y)
 {
-    double r = fmod(x, y);
+    double r = fmod(hl_float_flushed(x), hl_float_flushed(y));
     return r != 0 && (r < 0) != (y < 0) ? r + y : r;
 }
 

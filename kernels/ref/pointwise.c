@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/float_mode.h"
 #include "kernels/ref/ref.h"
 
 typedef struct pointwise {
@@ -100,7 +101,7 @@ REAL_1(sqrt, sqrt(x))
 REAL_1(rsqrt, 1 / sqrt(x))
 REAL_1(exp, exp(x))
 REAL_1(expm1, expm1(x))
-REAL_1(log, log(x))
+REAL_1(log, log(hl_float_flushed(x)))
 REAL_1(log1p, log1p(x))
 REAL_1(sin, sin(x))
 REAL_1(cos, cos(x))
@@ -113,7 +114,7 @@ REAL_1(round, rint(x))
 REAL_2(add, x + y)
 REAL_2(sub, x - y)
 REAL_2(mul, (x * y))
-REAL_2(pow, pow(x, y))
+REAL_2(pow, pow(hl_float_flushed(x), hl_float_flushed(y)))
 REAL_2(max, x > y ? x : y)
 REAL_2(min, x < y ? x : y)
 REAL_MASK(eq, x == y)
@@ -126,7 +127,7 @@ REAL_MASK(ge, x >= y)
 /* The remainder of floored division, exactly: fmod has x's sign, the result y's. */
 static double real_mod(double x, double y)
 {
-    double r = fmod(x, y);
+    double r = fmod(hl_float_flushed(x), hl_float_flushed(y));
     return r != 0 && (r < 0) != (y < 0) ? r + y : r;
 }
 

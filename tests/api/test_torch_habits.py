@@ -216,6 +216,8 @@ def test_what_could_be_meant_is_looked_for_when_the_message_is_read(
         with pytest.raises(AttributeError) as found:
             layer.wieght  # noqa: B018
     meant = "Linear has no attribute 'wieght'; did you mean 'weight'?"
-    assert str(found.value) == meant
+    assert repr(found.value) == f"AttributeError({meant!r})"
+    layer.wieghtt = 1
+    assert (type(found.value), str(found.value)) == (AttributeError, meant)
     again = pickle.loads(pickle.dumps(found.value))
-    assert (type(again), str(again)) == (AttributeError, meant)
+    assert (type(again), again.args) == (AttributeError, (meant,))

@@ -44,12 +44,13 @@ HL_SIMD hl_v hl_v_rsqrt(hl_v a)
 {
     return 1 / hl_v_sqrt(a);
 }
-/* The remainder of floored division: it has the sign of b. */
+/* The remainder of floored division: it has the sign of b. Subnormal numbers compare as zeros where
+ * they count as zeros, which fmodf does not know. */
 HL_SIMD hl_v hl_v_mod(hl_v a, hl_v b)
 {
     hl_v r;
     for (int i = 0; i < HL_VL; i++) {
-        float x = fmodf(a[i], b[i]);
+        float x = fmodf(a[i] == 0 ? 0 : a[i], b[i] == 0 ? 0 : b[i]);
         r[i] = x != 0 && (x < 0) != (b[i] < 0) ? x + b[i] : x;
     }
     return r;

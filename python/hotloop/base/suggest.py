@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["MissingAttribute", "closest", "did_you_mean", "function_for", "name_missing", "not_here", "squeeze"]
+__all__ = [
+    "closest", "did_you_mean", "function_for", "missing_attribute", "name_missing", "not_here",
+    "squeeze",
+]  # fmt: skip
 
 _CUTOFF = 0.7  # difflib's ratio; below it, unrelated short names begin to match each other
 
@@ -108,9 +111,31 @@ def did_you_mean(name: str, candidates: Iterable[str]) -> str:
     return f"; did you mean {found!r}?" if found is not None else ""
 
 
-class MissingAttribute(AttributeError):
-    """Raised by ``__getattr__``. What could be meant is looked for when the message is read: hasattr
-    and getattr with a default ask for attributes that are not there by the hundred.
+class _MissingAttribute:
+    """Text that is made when it is read first: `hasattr`, and `getattr` with a default, ask for
+    attributes that are not there by the hundred, and read nothing of the error."""
+
+    def __init__(self, owner: Any, name: str) -> None:
+        self._asked: tuple[Any, str] | None = (owner, name)
+        self._text = ""
+
+    def __str__(self) -> str:
+        if self._asked is not None:
+            owner, name = self._asked
+            hint = function_for(name) or did_you_mean(name, dir(owner))
+            self._text = f"{type(owner).__name__} has no attribute {name!r}{hint}"
+            self._asked = None
+        return self._text
+
+    def __repr__(self) -> str:
+        return repr(str(self))
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        return str, (str(self),)  # its owner need not go to another process
+
+
+def missing_attribute(owner: Any, name: str) -> AttributeError:
+    """What ``__getattr__`` raises, with the name that was probably meant.
 
     Parameters
     ----------
@@ -118,17 +143,7 @@ class MissingAttribute(AttributeError):
         Whose attribute is missing.
     name : str
     """
-
-    def __init__(self, owner: Any, name: str) -> None:
-        super().__init__(name)
-        self._owner, self._name = owner, name
-
-    def __str__(self) -> str:
-        hint = function_for(self._name) or did_you_mean(self._name, dir(self._owner))
-        return f"{type(self._owner).__name__} has no attribute {self._name!r}{hint}"
-
-    def __reduce__(self) -> tuple[type[AttributeError], tuple[str]]:
-        return AttributeError, (str(self),)  # it need not take its owner to another process
+    return AttributeError(_MissingAttribute(owner, name))
 
 
 def name_missing(missing: Iterable[str], candidates: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from hotloop.base.scalars import plain
-from hotloop.base.suggest import MissingAttribute, did_you_mean
+from hotloop.base.suggest import did_you_mean, missing_attribute
 from hotloop.errors import ConfigError, HotloopError, TraceError
 from hotloop.graph import dtypes
 from hotloop.graph import trace as tracing
@@ -340,7 +340,7 @@ class Module(Checked, Extras):
             raise AttributeError(
                 f"{type(self).__name__} has no attribute {name!r} (was super().__init__() called?)"
             )
-        raise MissingAttribute(self, name)
+        raise missing_attribute(self, name)
 
     def __delattr__(self, name: str) -> None:
         for registry in (self._parameters, self._buffers, self._modules):

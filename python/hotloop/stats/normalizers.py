@@ -101,8 +101,7 @@ class MinMaxNormalizer(StatisticalNode):
         else:
             dims = _spatial(x, "MinMaxNormalizer")
             low, high = x.amin(dims, keepdim=True), x.amax(dims, keepdim=True)
-        # A division for each channel, and none for each pixel.
-        return (x - low) * (1 / (high - low).clamp(min=self.eps))
+        return (x - low) / (high - low).clamp(min=self.eps)
 
 
 class ZScoreNormalizerGlobal(StatisticalNode):
@@ -156,7 +155,7 @@ class ZScoreNormalizerGlobal(StatisticalNode):
 
     def transform(self, x: Any) -> Any:
         """The normalized pixels."""
-        return (x - self.mean) * (1 / (self.std + self.eps))
+        return (x - self.mean) / (self.std + self.eps)
 
 
 class ZScoreNormalizer(PixelNode):

@@ -1,0 +1,44 @@
+"""Functions of float64 take subnormal numbers as zeros, as arithmetic does on the CPU."""
+
+import platform
+
+import numpy as np
+import pytest
+from ops.harness import FAST, open_session, run_graph
+
+pytestmark = pytest.mark.skipif(
+    platform.machine() not in ("x86_64", "AMD64", "aarch64", "arm64"),
+    reason="nothing is set on other processors",
+)
+
+
+@pytest.mark.parametrize(("backend", "isa"), [("ref", None), *FAST], ids=str)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("op", "other", "of_zeros"),
+    [
+        ("log", None, [-np.inf, -np.inf]),
+        ("pow", 0.5, [0, 0]),
+        ("pow", -3.0, [np.inf, -np.inf]),
+        ("remainder", 2.0, [0, 0]),
+        ("remainder", 0.0, [np.nan, np.nan]),
+    ],
+)
+def test_a_subnormal_operand(
+    op: str, other: float | None, of_zeros: list[float], dtype: str, backend: str, isa: str | None
+) -> None:
+    if (backend, dtype) == ("ref", "float32"):
+        return  # it computes in float64
+    small = np.finfo(dtype).smallest_normal / 8
+    x = np.array([small, -small], dtype)
+    operands = [x] if other is None else [x, np.full(2, other, dtype)]
+    (got,) = run_graph(open_session(backend, isa), lambda g, ids: g.add(op, ids), operands)
+    np.testing.assert_array_equal(got, np.array(of_zeros, dtype))
+
+
+@pytest.mark.parametrize(("backend", "isa"), [("ref", None), *FAST], ids=str)
+def test_a_power_of_a_subnormal_number(backend: str, isa: str | None) -> None:
+    powers = np.array([1e-310, -1e-310])
+    operands = [np.array([2.0, 0.0]), powers]
+    (got,) = run_graph(open_session(backend, isa), lambda g, ids: g.add("pow", ids), operands)
+    np.testing.assert_array_equal(got, [1, 1])
