@@ -179,7 +179,13 @@ struct hl_kernel {
     void (*describe)(const hl_kernel_state *state, char *out_text, size_t bytes);
     hl_status (*launch)(const hl_kernel_state *state, void *const *args, const hl_launch *launch,
                         hl_stream *stream);
-    /* Devices with `parallel`: rows [begin, end) of launch->phase. */
+    /* (optional, with block) Where the rows [begin, end) of the only output lie already as block
+     * would write them; NULL: nowhere. They end HL_ALIGN bytes at least before what may not be
+     * read, and begin wherever an element may. */
+    const void *(*lend)(const hl_kernel_state *state, void *const *args, int64_t begin,
+                        int64_t end);
+    /* Devices with `parallel`: rows [begin, end) of launch->phase. Of an operand that it reads row
+     * by row it may read HL_ALIGN bytes behind these rows, and nothing else. */
     void (*block)(const hl_kernel_state *state, void *const *args, int64_t begin, int64_t end,
                   const hl_launch *launch);
     void (*release)(hl_kernel_state *state); /* NULL: hl_free(impl) */

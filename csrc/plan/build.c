@@ -8,6 +8,7 @@
 #include "passes/passes.h"
 #include "plan/bind.h"
 #include "plan/dataset.h"
+#include "plan/lend.h"
 #include "plan/report.h"
 
 /* ---- building -------------------------------------------------------------------------------- */
@@ -366,6 +367,7 @@ static hl_status build_once(hl_device *device, hl_graph *graph, const hl_plan_op
     hl_schedule_partition(plan->graph, device, plan->memory.elided, &plan->schedule);
     HL_GOTO(make_slots(plan));
     HL_GOTO(make_instructions(plan));
+    HL_GOTO(hl_plan_find_lenders(plan));
     HL_GOTO(place_constants(plan));
 cleanup:
     hl_free(choices);

@@ -170,6 +170,7 @@ static hl_status add_task(text *t, const hl_plan *plan, int32_t s)
     HL_TRY(add_text(t, "      %s%s:", task->kernel->name,
                     plan->instrs[s].elided      ? " (in place)"
                     : plan->instrs[s].joined    ? " (with the one before)"
+                    : plan->instrs[s].lends     ? " (where rows are not in order)"
                     : plan->instrs[s].refreshes ? " (where the copy is not current)"
                     : task->side != HL_NONE     ? " (beside the next ones)"
                                                 : ""));

@@ -12,12 +12,14 @@
 #include "plan/run.h"
 
 #include "base/float_mode.h"
+#include "plan/lend.h"
 #include "plan/poison.h"
 
 typedef struct blocks_run {
     const hl_plan *plan;
     const hl_chain *chains; /* whose blocks are numbered through */
     void **args;
+    bool lends; /* who reads a value runs with who makes it */
 } blocks_run;
 
 static hl_launch make_launch(const hl_plan *plan, const hl_instr *instr, int thread)
@@ -39,14 +41,25 @@ static void run_block(void *context, int64_t block, int thread)
     const hl_chain *chain = run->chains;
     while (block >= chain->n_blocks) block -= chain++->n_blocks;
     int64_t begin = hl_chain_row(chain, block), end = hl_chain_row(chain, block + 1);
+    void *lent = NULL, *room[HL_LEND_ARGS];
     for (int32_t s = chain->first_task; s < chain->first_task + chain->n_tasks; s++) {
         const hl_instr *instr = &plan->instrs[s];
         if (hl_instr_is_skipped(plan, instr)) continue;
         int64_t per_row = plan->schedule.tasks[s].rows_per_block_row;
         hl_launch launch = make_launch(plan, instr, thread);
+        void *const *args = run->args + instr->first_arg;
+        if (instr->lends && run->lends) {
+            const void *at =
+                instr->kernel->lend(&instr->state, args, begin * per_row, end * per_row);
+            lent = at ? hl_lent_base(instr, at, begin) : NULL;
+            if (at) continue;
+        }
+        if (lent && instr->borrows) {
+            const hl_node *node = &plan->graph->nodes[instr->node];
+            args = hl_lend_args(instr, args, node->n_in + node->n_out, lent, room);
+        }
         hl_poison_thread(plan, s, &launch);
-        instr->kernel->block(&instr->state, run->args + instr->first_arg, begin * per_row,
-                             end * per_row, &launch);
+        instr->kernel->block(&instr->state, args, begin * per_row, end * per_row, &launch);
     }
 }
 
@@ -127,7 +140,7 @@ static hl_status run_region(const hl_plan *plan, const hl_region *region, void *
 {
     const hl_chain *chains = &plan->schedule.chains[region->first_chain];
     hl_poison_region(plan, region, args);
-    run_blocks(&(blocks_run){plan, chains, args}, region->n_blocks, region->serial);
+    run_blocks(&(blocks_run){plan, chains, args, true}, region->n_blocks, region->serial);
     const hl_chain *last = &chains[region->n_chains - 1];
     phase_run run = {plan, args, chains->first_task, last->first_task + last->n_tasks, 1};
     for (; run.phase < region->n_phases; run.phase++) run_phase(&run);
@@ -247,7 +260,7 @@ hl_status hl_plan_run_alone(const hl_plan *plan, int32_t task, void **args, hl_s
     hl_chain chain = plan->schedule.chains[plan->schedule.tasks[task].chain];
     uint64_t mode = hl_float_mode_flush();
     chain.first_task = task, chain.n_tasks = 1;
-    run_blocks(&(blocks_run){plan, &chain, args}, chain.n_blocks,
+    run_blocks(&(blocks_run){plan, &chain, args, false}, chain.n_blocks,
                plan->schedule.regions[chain.region].serial);
     phase_run run = {plan, args, task, task + 1, 1};
     for (; run.phase < plan->schedule.tasks[task].req.n_phases; run.phase++) run_phase(&run);

@@ -176,6 +176,25 @@ static void run_select(const hl_kernel_state *state, void *const *args, int64_t 
     }
 }
 
+/* Rows that follow one another in x, and more behind them. */
+static const void *lend_rows(const hl_kernel_state *state, void *const *args, int64_t begin,
+                             int64_t end)
+{
+    const index_state *s = state->impl;
+    const unsigned char *x = args[0];
+    int64_t first = begin / s->pieces, last = (end - 1) / s->pieces, piece = s->I / s->pieces;
+    if (s->O != 1 || s->dtype != s->out_dtype || begin >= end || end > s->n_index * s->pieces ||
+        (s->step != s->I && first != last))
+        return NULL;
+    int64_t k = read_index(args[1], s->index_dtype, first);
+    if (k < 0 || k + (last - first) >= s->N) return NULL;
+    for (int64_t i = first + 1; i <= last; i++)
+        if (read_index(args[1], s->index_dtype, i) != k + (i - first)) return NULL;
+    int64_t at = k * s->step + (begin - first * s->pieces) * piece;
+    int64_t left = hl_shape_numel(&s->x) - at - (end - begin) * piece;
+    return left * (int64_t)s->bytes < HL_ALIGN ? NULL : x + (size_t)at * s->bytes;
+}
+
 /* ---- rows into places: index_add, index_copy ---- */
 
 static void write_row(const index_state *s, unsigned char *dst, const unsigned char *src, int64_t n)
@@ -561,12 +580,13 @@ static hl_status prepare_index(hl_device *device, const hl_graph *graph, hl_node
     return hl_cpu_give_state(&s, sizeof s, out_state);
 }
 
-#define KERNEL(id, OP, text, family)                                                               \
+#define KERNEL(id, OP, text, family, ...)                                                          \
     static const hl_kernel id = {.op = HL_OP_##OP,                                                 \
                                  .name = HL_CPU_NAME(text),                                        \
                                  .query = query_##family,                                          \
                                  .prepare = prepare_index,                                         \
-                                 .block = run_##family};
+                                 .block = run_##family,                                            \
+                                 __VA_ARGS__};
 KERNEL(gather, GATHER, "gather", gather)
 KERNEL(scatter, SCATTER, "scatter", scatter)
 KERNEL(scatter_add, SCATTER_ADD, "scatter_add", scatter)
@@ -574,7 +594,7 @@ KERNEL(index_select, INDEX_SELECT, "index_select", select)
 KERNEL(index_add, INDEX_ADD, "index_add", write)
 KERNEL(index_copy, INDEX_COPY, "index_copy", write)
 KERNEL(index_assign, INDEX_ASSIGN, "index_assign", assign)
-KERNEL(batch_gather, BATCH_GATHER, "batch_gather", select)
+KERNEL(batch_gather, BATCH_GATHER, "batch_gather", select, .lend = lend_rows)
 
 static const hl_kernel slice_add = {.op = HL_OP_SLICE_ADD,
                                     .name = HL_CPU_NAME("slice_add"),

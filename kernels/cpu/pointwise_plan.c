@@ -4,9 +4,7 @@
 enum {
     BUFFER_ALIGN = 64,
     PARTIAL_ELEMENTS = 1 << 22, /* that the partial sums of one output may take */
-    GRAIN_ELEMENTS = 1 << 13,   /* least of one partial, in three groups */
-    GRAIN_ROWS = 64,            /* and in two, where a part of all rows would be longer: */
-    GRAIN_CACHED = 1 << 14      /* what makes the rows has them in cache */
+    GRAIN_ELEMENTS = 1 << 13    /* least of one partial, in three groups */
 };
 
 /* ---- operands ---- */
@@ -446,13 +444,12 @@ static double estimate_cost(const pw_plan *plan)
     return cost + 0.1 * plan->n_out;
 }
 
-/* Rows of one partial, the least that a chain can be cut into. In three groups a row may be long:
- * then a few make one, as many as outweigh the sums themselves. */
+/* Rows of one partial. In three groups a row may be long: then a few make one, as many as outweigh
+ * the sums themselves. */
 static int64_t choose_grain(const pw_plan *plan)
 {
     int64_t grain = hl_cpu_grain(plan->rows), widest = hl_cpu_max(plan->I, 1);
     if (plan->O == 1) {
-        while (grain > GRAIN_ROWS && grain / 2 * widest >= GRAIN_CACHED) grain /= 2;
         while (grain < plan->rows && plan->rows / grain * widest > PARTIAL_ELEMENTS) grain *= 2;
         return grain;
     }

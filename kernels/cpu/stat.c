@@ -95,7 +95,7 @@ static stat_state make_stat(const hl_graph *graph, const hl_node *node)
                     .dtype = x->dtype,
                     .has_mask = node->n_in > 2,
                     .has_products = hl_channel_statistics_attrs(node)->products};
-    int64_t least = hl_cpu_max(16 * PANEL_ROWS, s.C);
+    int64_t least = hl_cpu_max(4 * PANEL_ROWS, s.C);
     int64_t grain = hl_cpu_max(hl_cpu_ceil_div(s.R, HL_CPU_PARTIALS), least);
     s.grain = hl_cpu_ceil_div(grain, PANEL_ROWS) * PANEL_ROWS;
     s.n_partials = hl_cpu_max(hl_cpu_ceil_div(s.R, s.grain), 1);

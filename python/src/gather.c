@@ -8,6 +8,7 @@
 
 #include "args.h"
 #include "base/alloc.h"
+#include "base/float_mode.h"
 #include "base/os.h"
 #include "numpy_api.h"
 
@@ -171,7 +172,10 @@ static hl_status run_gather(hl_py_gather *gather, const gather_key *key, const v
     HL_GOTO(find_node(gather, key, &node));
     gather_run run = {gather, node, {(void *)src, (void *)rows, dst}, 0};
     gather->control.error_code = 0;
-    HL_GOTO(launch_node(&run));
+    uint64_t mode = hl_float_mode_flush();
+    status = launch_node(&run);
+    hl_float_mode_set(mode);
+    HL_GOTO(status);
     if (gather->control.error_code)
         HL_GOTO(hl_status_set(
             HL_ERROR_DATA, "gather_rows: a row must be in 0..%lld, got %lld at position %lld",

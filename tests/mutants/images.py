@@ -856,8 +856,8 @@ _PYTHON = [
     Mutant(
         "values-are-drawn-before-shapes-are-checked",
         "python/hotloop/training/predictor.py",
-        "    described = [(str(a.dtype), a.shape) for a in inputs]\n",
-        "    runtime.upload()\n    described = [(str(a.dtype), a.shape) for a in inputs]\n",
+        "        described = [(str(a.dtype), a.shape) for a in inputs]\n",
+        "        runtime.upload()\n        described = [(str(a.dtype), a.shape) for a in inputs]\n",
         python("tests/api/test_absurd_sizes.py"),
     ),
     Mutant(

@@ -78,6 +78,103 @@ def test_long_windows(dtype: str) -> None:
         np.testing.assert_array_equal(got, wanted)
 
 
+# What reads the batch, and NumPy's way.
+READERS = {
+    "channel_statistics": lambda x: np.asarray(x, np.float64).reshape(-1, x.shape[-1]).sum(0),
+    "sum": lambda x: np.asarray(x, np.float64).sum(-1),
+    "matmul": lambda x: np.asarray(x, np.float64) @ np.ones((x.shape[-1], 4)),
+}
+
+
+def lend(
+    session: _core.Session,
+    reader: str,
+    source: np.ndarray,
+    orders: list[np.ndarray],
+    *,
+    window: int = 0,
+    is_read_twice: bool = False,
+) -> tuple[list[np.ndarray], str]:
+    """What a reader makes of batches, and the plan's text."""
+    graph = _core.Graph()
+    index = graph.input("rows", "int64", orders[0].shape)
+    data = graph.dataset("x", str(source.dtype), source.shape)
+    (batch,) = graph.add("batch_gather", [data, index], dtype=str(source.dtype), window=window)
+    if reader == "channel_statistics":
+        shift = graph.const(np.zeros(source.shape[-1]))
+        out = graph.add(reader, [batch, shift], products=1)[3]
+    elif reader == "sum":
+        out = graph.add(reader, [batch], axes=(len(graph.shape(batch)) - 1,), keepdim=0)[0]
+    else:
+        out = graph.add(reader, [batch, graph.const(np.ones((source.shape[-1], 4), "f4"))])[0]
+    graph.output(out)
+    if is_read_twice:
+        graph.output(batch)
+    plan = _core.Plan(session, graph)
+    plan.dataset(0, source)
+    found = []
+    for order in orders:
+        plan.input(0, order)
+        plan.run(1, 1e9)
+        found.append(plan.output(0))
+        if is_read_twice:
+            np.testing.assert_array_equal(plan.output(1), source[order])
+    return found, str(plan)
+
+
+@pytest.mark.parametrize("isa", [isa for backend, isa in FAST if backend == "cpu"])
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("shape", [(40, 64), (40, 3, 5), (6, 40, 170)], ids=str)
+def test_rows_in_order_are_read_where_they_lie(
+    reader: str, shape: tuple[int, ...], isa: str
+) -> None:
+    source = np.random.default_rng(7).normal(size=shape).astype(np.float32)
+    n = len(source)
+    orders = [
+        np.arange(4), np.arange(n - 4, n), np.arange(4)[::-1].copy(), np.array([1, 2, 2, 3]),
+        np.array([0, 1, 4, 5]),
+    ]  # fmt: skip
+    for threads in (1, 2):
+        session = _core.Session(_core.Device("cpu", 0, threads, isa))
+        found, text = lend(session, reader, source, orders)
+        assert "batch_gather" in text and "(where rows are not in order)" in text
+        for order, got in zip(orders, found, strict=True):
+            np.testing.assert_allclose(got, READERS[reader](source[order]), rtol=1e-4, atol=1e-4)
+        # A copy gives the same bits.
+        copied, text = lend(session, reader, source, orders, is_read_twice=True)
+        assert "(where rows are not in order)" not in text
+        for got, wanted in zip(found, copied, strict=True):
+            np.testing.assert_array_equal(got, wanted)
+        with pytest.raises(hl.DataError, match=f"below {n}, got {n} at position 3"):
+            lend(session, reader, source, [np.arange(n - 3, n + 1)])
+
+
+def test_rows_that_are_read_later_too_are_copied() -> None:
+    source = np.random.default_rng(9).normal(size=(64, 4, 1024)).astype(np.float32)
+    graph = _core.Graph()
+    index = graph.input("rows", "int64", (32,))
+    (batch,) = graph.add(
+        "batch_gather", [graph.dataset("x", "float32", source.shape), index], dtype="float32"
+    )
+    (total,) = graph.add("sum", [batch], axes=(0, 1, 2), keepdim=0)
+    graph.output(graph.add("mul", [batch, total])[0])
+    plan = _core.Plan(open_session("cpu"), graph)
+    plan.dataset(0, source)
+    for first in (0, 16):
+        part = source[first : first + 32]
+        plan.input(0, np.arange(first, first + 32))
+        plan.run(1, 1e9)
+        np.testing.assert_allclose(plan.output(0), part * part.sum(), rtol=1e-3)
+
+
+def test_windows_are_read_where_they_lie() -> None:
+    source = np.random.default_rng(8).normal(size=(70, 12)).astype(np.float32)
+    for order in (np.array([3]), np.array([50]), np.arange(4)):
+        found, _ = lend(open_session("cpu"), "sum", source, [order], window=20)
+        wanted = np.stack([source[row : row + 20] for row in order])
+        np.testing.assert_allclose(found[0], wanted.sum(-1), rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("window", [1, 2, 5, 17])
 @pytest.mark.parametrize("shape", [(17,), (17, 1), (17, 33), (17, 3, 5), (17, 0)], ids=str)
 def test_windows(shape: tuple[int, ...], window: int) -> None:

@@ -621,3 +621,18 @@ def test_nothing_is_kept() -> None:
         with pytest.raises(hl.NotFiniteError):
             hl.train(Net(make()), data(), settings(**fields))
     assert _core.alloc_stats()["n_live"] <= before
+
+
+def test_a_batch_that_is_read_where_it_lies() -> None:
+    """A frozen first layer alone reads it; the batch that is looked through is a copy."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(64, 40)).astype("f4"), rng.normal(size=(64, 2)).astype("f4")
+    x[21, 3] = np.inf
+    data = hl.DataModule.from_arrays(
+        x, y, val=None, batch_size=16, shuffle=False, allow_nonfinite=True
+    )
+    model = nn.Sequential(nn.Linear(40, 8), nn.Linear(8, 2))
+    text = hl.plan(model, data, loss="mse", freeze=["0"], precision="32-true").text
+    assert "(where rows are not in order)" in text
+    with pytest.warns(hl.NotFiniteWarning, match=r"row 5 of the batch, row 21 of the data"):
+        hl.train(model, data, quiet(max_epochs=1, loss="mse", freeze=["0"]))
