@@ -34,11 +34,11 @@ typedef struct hl_instr {
     int64_t first_arg; /* in plan->args, per slot */
     void *scratch;
     bool prepared;
-    bool elided;    /* buffer assignment made its work unnecessary */
-    bool joined;    /* the launch of an earlier task does its work too */
-    bool opens;     /* guarded update of BEGIN: opens the window */
-    bool refreshes; /* update of BEGIN: makes a rounded copy of a store anew */
-    bool lends;     /* its rows need not be written where they lie already (lend.h) */
+    bool elided;        /* buffer assignment made its work unnecessary */
+    bool joined;        /* the launch of an earlier task does its work too */
+    bool opens;         /* guarded update of BEGIN: opens the window */
+    bool refreshes;     /* update of BEGIN: makes a rounded copy of a store anew */
+    bool lends;         /* its rows need not be written where they lie already (lend.h) */
     uint64_t borrows;   /* bit i: input i has the rows that the task of its chain that lends made */
     int64_t lent_bytes; /* of them, per row of the chain */
 } hl_instr;

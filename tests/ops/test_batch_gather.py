@@ -63,7 +63,7 @@ def test_long_rows(shape: tuple[int, ...], dtype: str) -> None:
     for backend, isa in DEVICES:
         got = gather(open_session(backend, isa), source, rows, "float32")
         np.testing.assert_array_equal(got, source[rows].astype(np.float32))
-    with pytest.raises(hl.DataError, match="batch_gather.*below 4, got 4 at position 2"):
+    with pytest.raises(hl.DataError, match=r"batch_gather.*below 4, got 4 at position 2"):
         gather(open_session("cpu"), source, np.array([3, 0, 4]), "float32")
 
 
@@ -137,7 +137,7 @@ def test_rows_in_order_are_read_where_they_lie(
     for threads in (1, 2):
         session = _core.Session(_core.Device("cpu", 0, threads, isa))
         found, text = lend(session, reader, source, orders)
-        assert "batch_gather" in text and "(where rows are not in order)" in text
+        assert "(where rows are not in order)" in text
         for order, got in zip(orders, found, strict=True):
             np.testing.assert_allclose(got, READERS[reader](source[order]), rtol=1e-4, atol=1e-4)
         # A copy gives the same bits.
@@ -145,7 +145,7 @@ def test_rows_in_order_are_read_where_they_lie(
         assert "(where rows are not in order)" not in text
         for got, wanted in zip(found, copied, strict=True):
             np.testing.assert_array_equal(got, wanted)
-        with pytest.raises(hl.DataError, match=f"below {n}, got {n} at position 3"):
+        with pytest.raises(hl.DataError, match=rf"below {n}, got {n} at position 3"):
             lend(session, reader, source, [np.arange(n - 3, n + 1)])
 
 
