@@ -17,6 +17,20 @@ _KERNELS = [
         c("test_base_threads"),
     ),
     Mutant(
+        "libm-sees-the-bits-of-subnormal-numbers",
+        "kernels/cpu/pointwise_64.c",
+        "REAL_1(log, log(hl_float_flushed(x)))",
+        "REAL_1(log, log(x))",
+        python("tests/ops/test_float_mode.py"),
+    ),
+    Mutant(
+        "a-subnormal-number-loses-its-sign",
+        "csrc/base/float_mode.h",
+        "bits &= sign;",
+        "bits = 0;",
+        python("tests/ops/test_float_mode.py"),
+    ),
+    Mutant(
         "subnormal-numbers-are-computed-with",
         "csrc/base/float_mode.h",
         "hl_float_mode_set(before | HL_FLOAT_MODE_FLUSHES);",

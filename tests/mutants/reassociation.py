@@ -1,6 +1,6 @@
 """Mutants of products that are computed in another order (csrc/passes/reassociate.c)."""
 
-from mutants.mutant import Mutant, c
+from mutants.mutant import Mutant, c, python
 
 MUTANTS = [
     Mutant(
@@ -79,5 +79,12 @@ MUTANTS = [
         "    hl_graph_stand_by(graph, &here);\n",
         "",
         c("test_reassociate"),
+    ),
+    Mutant(
+        "reassociate-in-float16",
+        "csrc/passes/step.c",
+        "    if (s->spec->scales_loss) return HL_OK;\n",
+        "",
+        python("tests/train/test_reassociation.py"),
     ),
 ]

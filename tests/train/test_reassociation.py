@@ -109,3 +109,17 @@ def test_what_is_read_in_between_is_computed() -> None:
     before = np.asarray(model(x))
     result = hl.train(model, data_of(x, y, ROWS), loss="mse", max_epochs=1, **QUIET)
     assert result.history["loss"][0] == pytest.approx(np.mean((before - y) ** 2), rel=1e-5)
+
+
+def test_float16_has_two_products() -> None:
+    """Their matrices' product is beyond its range here, where nothing that is computed else is."""
+    x, y = rows()
+    model = model_of()
+    for layer, factor in zip(model, (1e4, 1e-4), strict=True):
+        layer.basis.copy_(np.asarray(layer.basis) * np.float32(factor))
+        layer.mix.weight.copy_(np.asarray(layer.mix.weight) * np.float32(100))
+    data = data_of(x * np.float32(1e-4), y, BATCH)
+    fields = QUIET | {"precision": "16-mixed", "lr": 1e-6, "loss": "mse"}
+    result = hl.train(model, data, max_epochs=1, **fields)
+    assert result.history["skipped"] == [0]
+    assert np.isfinite(result.history["loss"]).all()
