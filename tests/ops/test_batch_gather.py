@@ -99,7 +99,7 @@ def lend(
     graph = _core.Graph()
     index = graph.input("rows", "int64", orders[0].shape)
     data = graph.dataset("x", str(source.dtype), source.shape)
-    (batch,) = graph.add("batch_gather", [data, index], dtype=str(source.dtype), window=window)
+    (batch,) = graph.add("batch_gather", [data, index], dtype="float32", window=window)
     if reader == "channel_statistics":
         shift = graph.const(np.zeros(source.shape[-1]))
         out = graph.add(reader, [batch, shift], products=1)[3]
@@ -147,6 +147,8 @@ def test_rows_in_order_are_read_where_they_lie(
             np.testing.assert_array_equal(got, wanted)
         with pytest.raises(hl.DataError, match=rf"below {n}, got {n} at position 3"):
             lend(session, reader, source, [np.arange(n - 3, n + 1)])
+        with pytest.raises(hl.DataError, match=f"below {n}, got -1 at position 0"):
+            lend(session, reader, source, [np.arange(-1, 3)])
 
 
 def test_rows_that_are_read_later_too_are_copied() -> None:
@@ -167,9 +169,15 @@ def test_rows_that_are_read_later_too_are_copied() -> None:
         np.testing.assert_allclose(plan.output(0), part * part.sum(), rtol=1e-3)
 
 
+def test_rows_of_another_dtype_are_converted() -> None:
+    source = np.random.default_rng(8).integers(0, 255, (90, 200)).astype(np.uint8)
+    (found,), _ = lend(open_session("cpu"), "sum", source, [np.arange(4)])
+    np.testing.assert_array_equal(found, source[:4].sum(1))
+
+
 def test_windows_are_read_where_they_lie() -> None:
-    source = np.random.default_rng(8).normal(size=(70, 12)).astype(np.float32)
-    for order in (np.array([3]), np.array([50]), np.arange(4)):
+    source = np.random.default_rng(8).normal(size=(700, 12)).astype(np.float32)
+    for order in (np.array([3]), np.array([680]), np.arange(4)):
         found, _ = lend(open_session("cpu"), "sum", source, [order], window=20)
         wanted = np.stack([source[row : row + 20] for row in order])
         np.testing.assert_allclose(found[0], wanted.sum(-1), rtol=1e-4, atol=1e-4)
