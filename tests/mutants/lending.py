@@ -55,13 +55,6 @@ MUTANTS = [
         _TEST,
     ),
     Mutant(
-        "lent-to-a-task-alone",
-        "csrc/plan/run.c",
-        "&(blocks_run){plan, &chain, args, false}",
-        "&(blocks_run){plan, &chain, args, true}",
-        python("tests/train/test_not_finite.py::test_a_batch_that_is_read_where_it_lies"),
-    ),
-    Mutant(
         "all-blocks-are-the-first-one",
         "csrc/plan/lend.h",
         "(uintptr_t)at - (uintptr_t)(begin * lender->lent_bytes)",
