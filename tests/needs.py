@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import os
+import platform
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +14,10 @@ NO_KERNELS = "this build has no CUDA kernels (HL_CUDA=1 make build says why)"
 NO_GPU = "HOTLOOP_TEST_GPU is not set (make cuda-check and make gpu-check set it)"
 
 IS_EMULATED = "fake" in Path(os.environ.get("HOTLOOP_CUDA_PATH", "")).name
+flushes = pytest.mark.skipif(
+    platform.machine() not in ("x86_64", "AMD64", "aarch64", "arm64"),
+    reason="nothing is set on other processors",
+)
 emulated = pytest.mark.skipif(
     not IS_EMULATED,
     reason="asks the emulated driver and libraries what they saw (make cuda-check runs it)",

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import platform
-
 import hotloop as hl
 import numpy as np
 import pytest
 from hotloop import nn
+from needs import flushes
 from train.recipes import quiet
 
-pytestmark = pytest.mark.skipif(
-    platform.machine() not in ("x86_64", "AMD64", "aarch64", "arm64"),
-    reason="nothing is set on other processors",
-)
+pytestmark = flushes
 
 SMALLEST = np.finfo(np.float32).smallest_normal
 
