@@ -150,6 +150,7 @@ cuda-check: build
 		tests/train/test_gpu_not_finite.py tests/train/test_gpu_recompute.py \
 		tests/train/test_gpu_convolutions.py tests/train/test_gpu_recurrent.py \
 		tests/train/test_attention_precision.py tests/train/test_gpu_copies.py::test_same_bits_as_casts \
+		tests/train/test_loggers.py::test_a_gpu \
 		tests/train/test_gpu_launches.py tests/ops/test_values.py tests/ops/test_conv_16.py \
 		tests/models/test_memory_gpu.py
 

@@ -25,8 +25,6 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from benchmarks.duel import ROOT
 from benchmarks.report import RESULTS, describe_machine, read_load, write_results
 
@@ -38,17 +36,9 @@ _AIMS = {"share of the storage's speed": 0.8, "GB of memory": 4.0}
 def write_cubes(folder: Path, n: int) -> list[Path]:
     """Those of the example, a file each."""
     sys.path.insert(0, str(ROOT / "examples" / "hyperspectral"))
-    from pipelines import make_cubes
+    from pipelines import make_files
 
-    paths = [folder / f"{i:04}.npy" for i in range(n)]
-    wanted = SIZE * SIZE * CHANNELS * 4
-
-    def write(i: int) -> None:
-        if not paths[i].exists() or paths[i].stat().st_size < wanted:
-            np.save(paths[i], make_cubes(1, SIZE, CHANNELS, seed=i)[0][0])
-
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        list(pool.map(write, range(n)))
+    paths: list[Path] = make_files(folder, n, SIZE, CHANNELS)
     return paths
 
 

@@ -33,11 +33,14 @@ SMALL = {
     "encoder_hidden": 256, "decoder_hidden": 256, "dropout": 0.0, "backbone": "resnet18",
     "frozen_norm": False,
 }  # fmt: skip
-SCHEDULES = {
-    "cosine": "cosine",
-    "multistep": hl.SchedulerConfig("multistep", milestones=[200, 250], gamma=0.1),
-    "warm_restarts": hl.SchedulerConfig("warm_restarts", T_0=20, T_mult=2),
-}
+SCHEDULES = ("cosine", "multistep", "warm_restarts")
+
+
+def count(text):
+    """A number of the command line that is 1 at least."""
+    if (n := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"must be 1 at least, got {n}")
+    return n
 
 
 def read_flags(argv=None):
@@ -56,21 +59,50 @@ def read_flags(argv=None):
     parser.add_argument("--weights", help="a local file of torchvision's weights of the ResNet")
     parser.add_argument("--num_workers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
-    for name, kind in (("image_size", int), ("batch_size", int), ("queries", int),
-                       ("episodes", int), ("points", int), ("epochs", int),
-                       ("accumulation_steps", int), ("lr", float), ("lr_backbone", float),
+    for name, kind in (("image_size", count), ("batch_size", count), ("queries", count),
+                       ("episodes", count), ("points", count), ("epochs", count),
+                       ("accumulation_steps", count), ("lr", float), ("lr_backbone", float),
                        ("clip_max_norm", float)):  # fmt: skip
         parser.add_argument(f"--{name}", type=kind)
     parser.add_argument("--scheduler", choices=SCHEDULES)
-    parser.add_argument("--categories", type=int, nargs=3, default=[300, 20, 20],
+    parser.add_argument("--categories", type=count, nargs=3, default=[300, 20, 20],
                         help="of training, validation and test")  # fmt: skip
-    parser.add_argument("--pictures", type=int, default=10, help="of each category")
+    parser.add_argument("--pictures", type=count, default=10, help="of each category")
     parser.set_defaults(**SETTINGS[first.parse_known_args(argv)[0].model])
     return parser.parse_args(argv)
 
 
+def divide(categories, counts):
+    """Rows that train, validate and test, by the numbers of their categories."""
+    ends = np.cumsum(counts)
+    wanted = (
+        f"categories: must be numbers from 0 to {ends[-1] - 1}, one for each image, the first "
+        f"{counts[0]} to train, {counts[1]} to validate and {counts[2]} to test"
+    )
+    if not np.issubdtype(categories.dtype, np.integer):
+        raise hl.DataError(
+            f"{wanted}, got {categories.tolist()[0]!r} for image 0; number them by "
+            "np.unique(names, return_inverse=True)[1]"
+        )
+    if (is_none := (categories < 0) | (categories >= ends[-1])).any():
+        row = np.argmax(is_none)
+        raise hl.DataError(
+            f"{wanted}, got {categories[row]} for image {row}; give --categories whose sum is that "
+            "of all categories"
+        )
+    rows = [np.flatnonzero((categories >= end - n) & (categories < end))
+            for n, end in zip(counts, ends)]  # fmt: skip
+    for n, end, own in zip(counts, ends, rows):
+        if not len(own):
+            raise hl.DataError(
+                f"{wanted}, got no image of {end - n} to {end - 1}; give other --categories"
+            )
+    return rows
+
+
 def make_data(images, points, categories, counts, flags):
     """Episodes of pictures; the last categories validate and test."""
+    categories = np.asarray(categories)
     is_outside = (points[..., 2] > 0) & ((points[..., :2] < 0) | (points[..., :2] > 1)).any(2)
     if is_outside.any():
         row, i = np.argwhere(is_outside)[0]
@@ -83,14 +115,12 @@ def make_data(images, points, categories, counts, flags):
             f"points: each image must have one to be seen at least, got none for image "
             f"{np.argmin(seen)}; leave it out"
         )
-    ends = np.cumsum(counts)
-    rows = [np.flatnonzero((categories >= end - n) & (categories < end))
-            for n, end in zip(counts, ends)]  # fmt: skip
+    rows = divide(categories, counts)
     source = hl.DataModule.from_arrays(images, points, val=rows[1], test=rows[2], seed=flags.seed)
     return hl.DataModule.episodes(
         source, support=1, query=flags.queries, by=categories, n=flags.episodes,
-        n_val=flags.episodes // 8, n_test=flags.episodes // 4, batch_size=flags.batch_size,
-        num_workers=flags.num_workers, seed=flags.seed,
+        n_val=max(flags.episodes // 8, 1), n_test=max(flags.episodes // 4, 1),
+        batch_size=flags.batch_size, num_workers=flags.num_workers, seed=flags.seed,
     )  # fmt: skip
 
 
@@ -131,11 +161,21 @@ class Scoring:
         run.log("val_pck", score(self.finder, self.data.val_batches()))
 
 
+def make_schedule(flags):
+    """The learning rate's: steps behind 200 and 250 of 300 epochs, and of others in proportion."""
+    if flags.scheduler == "multistep":
+        milestones = sorted({max(flags.epochs * k // 6, 1) for k in (4, 5)})
+        return hl.SchedulerConfig("multistep", milestones=milestones, gamma=0.1)
+    if flags.scheduler == "warm_restarts":
+        return hl.SchedulerConfig("warm_restarts", T_0=20, T_mult=2)
+    return flags.scheduler
+
+
 def make_config(flags, data):
     """How it trains."""
     return hl.TrainingConfig(
         epochs=flags.epochs, lr=flags.lr, weight_decay=1e-4, clip_max_norm=flags.clip_max_norm,
-        accumulation_steps=flags.accumulation_steps, scheduler=SCHEDULES[flags.scheduler],
+        accumulation_steps=flags.accumulation_steps, scheduler=make_schedule(flags),
         param_groups=[{"params": "encoder.backbone.*", "lr": flags.lr_backbone}],
         unfreeze="encoder.backbone.*" if flags.model == "small" else None,  # it begins at random
         monitor="val_pck", mode="max", early_stopping=20, callbacks=[Scoring(data)],

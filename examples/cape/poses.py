@@ -80,6 +80,9 @@ def make_poses(categories, pictures, size, seed=0, points=MOST):
     Gives images ``(N, 3, size, size)``, joints ``(N, points, 3)``, x and y in [0, 1] of the image
     and 1, or 0 for a joint that is hidden or that there is not, and the categories ``(N,)``.
     """
+    if points < MOST:
+        raise ValueError(f"points: must be {MOST} at least, as a figure has up to {MOST} joints, "
+                         f"got {points}; give --points {MOST} or more")  # fmt: skip
     images, joints = [], np.zeros((categories * pictures, points, 3), np.float32)
     for category in range(categories):
         parents, places = make_skeleton(np.random.default_rng((seed, category)))

@@ -6,13 +6,15 @@
     python pipelines.py svdd       deep SVDD of normal pixels
 
 Each prints what it found and, where matplotlib is installed, writes a picture of scores beside the
-truth, `<name>.png`.
+truth, `<name>.png`. With --folder the cubes are files there, which are made where they are missing
+and read as they are needed, so that they may be larger than memory.
 """
 
 import argparse
 from collections import OrderedDict
 from importlib.util import find_spec
 from itertools import pairwise
+from pathlib import Path
 
 import hotloop as hl
 import numpy as np
@@ -44,7 +46,25 @@ def make_cubes(n, size, channels, seed=0, share=0.05):
     return cubes, masks
 
 
-def rx(cubes, masks, **fields):
+def make_files(folder, n, size, channels):
+    """The same as files of a cube and a mask each, `0000.npy` and `0000.mask`; those that are there
+    stay.
+    """
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    paths = [Path(folder, f"{i:04}.npy") for i in range(n)]
+    for i, path in enumerate(paths):
+        if not path.exists():
+            cubes, masks = make_cubes(1, size, channels, seed=i)
+            with path.with_suffix(".mask").open("wb") as file:
+                np.save(file, masks[0])
+            part = path.with_suffix(".part")  # a file that is there is a whole one
+            with part.open("wb") as file:
+                np.save(file, cubes[0])
+            part.rename(path)
+    return paths
+
+
+def rx(data, channels, **fields):
     """W1a: one pass fits all four nodes; then the PCAs are trained to stay orthogonal."""
     model = nn.Sequential(OrderedDict(
         minmax=stats.MinMaxNormalizer(),
@@ -52,13 +72,13 @@ def rx(cubes, masks, **fields):
         pca2=stats.TrainablePCA(10),
         rx=stats.RXGlobal(),
     ))  # fmt: skip
-    data = hl.DataModule.from_arrays(cubes, val=0.2, batch_size=16)
     result = hl.train(
-        model, data, max_epochs=5, optimizer="adam", lr=1e-3, unfreeze=["pca1", "pca2"],
+        model, data, max_epochs=5, optimizer="adam", lr=1e-3, weight_decay=0,
+        unfreeze=["pca1", "pca2"],
         losses=[(stats.OrthogonalityLoss("pca1"), 0.1), (stats.OrthogonalityLoss("pca2"), 0.1)],
         metrics=[stats.ExplainedVariance("pca1"), stats.ScoreStatistics("rx")], **fields,
     )  # fmt: skip
-    return result, hl.predict(model, cubes[:1])[0, ..., 0]
+    return result, lambda x: hl.predict(model, x)[..., 0]
 
 
 class Projection(nn.Module):
@@ -76,22 +96,25 @@ class Projection(nn.Module):
         return self.mix(self.norm(x) @ self.basis.T)
 
 
-def layers(cubes, masks, **fields):
+def layers(data, channels, **fields):
     """W1b: the mean squared error between output and normalized input, through four layers."""
     rng = np.random.default_rng(0)
-    widths = [cubes.shape[-1], 20, 10, 20, cubes.shape[-1]]
+    widths = [channels, 20, 10, 20, channels]
     parts = [(f"layer{i + 1}", Projection(a, b, rng)) for i, (a, b) in enumerate(pairwise(widths))]
     model = nn.Sequential(OrderedDict([("minmax", stats.MinMaxNormalizer()), *parts]))
-    data = hl.DataModule.from_arrays(cubes, val=0.2, batch_size=16)
     result = hl.train(
-        model, data, max_epochs=5, optimizer="adam", lr=1e-3,
+        model, data, max_epochs=5, optimizer="adam", lr=1e-3, weight_decay=0,
         losses=[stats.ReconstructionLoss("minmax")], **fields,
     )  # fmt: skip
-    made = hl.predict(model, cubes[:1]) - hl.predict(model, cubes[:1], outputs="minmax")
-    return result, (made**2).mean(-1)[0]
+
+    def errors(x):
+        away = hl.predict(model, x) - hl.predict(model, x, outputs="minmax")
+        return (away**2).mean(-1)
+
+    return result, errors
 
 
-def selector(cubes, masks, **fields):
+def selector(data, channels, **fields):
     """W1c: a loss on masks reaches the weights of the channels through the scores."""
     model = nn.Sequential(OrderedDict(
         minmax=stats.MinMaxNormalizer(),
@@ -99,19 +122,18 @@ def selector(cubes, masks, **fields):
         rx=stats.RXGlobal(),
         logit=stats.ScoreToLogit(),
     ))  # fmt: skip
-    data = hl.DataModule.from_arrays(cubes, masks.astype(np.int64), val=0.2, batch_size=16)
     result = hl.train(
         model, data, max_epochs=20, optimizer="adamw", lr=1e-3, weight_decay=0.01,
         gradient_clip_val=1.0, scheduler="plateau", early_stopping=8, monitor="val_iou",
         losses=["bce"], metrics=["iou"], unfreeze=["logit"], **fields,
     )  # fmt: skip
     print("channels:", model.selector.selected())
-    return result, hl.predict(model, cubes[:1])[0, ..., 0]
+    return result, lambda x: hl.predict(model, x)[..., 0]
 
 
-def svdd(cubes, masks, **fields):
+def svdd(data, channels, **fields):
     """W1d: embeddings of pixels near a centre; what lies far from it is an anomaly."""
-    waves = np.linspace(430, 910, cubes.shape[-1])
+    waves = np.linspace(430, 910, channels)
     band = stats.BandpassByWavelength(waves, low=700)
     n = band.channels.stop - band.channels.start
     model = nn.Sequential(OrderedDict(
@@ -121,13 +143,12 @@ def svdd(cubes, masks, **fields):
         embed=stats.DeepSVDDProjection(n),
         tracker=stats.DeepSVDDCenterTracker(32),
     ))  # fmt: skip
-    data = hl.DataModule.from_arrays(cubes, val=0.2, batch_size=16)
     result = hl.train(
         model, data, max_epochs=20, optimizer="adamw", lr=1e-3,
         losses=[stats.DeepSVDDSoftBoundaryLoss("tracker")],
         metrics=[stats.ScoreStatistics("tracker")], **fields,
     )  # fmt: skip
-    return result, hl.predict(model, cubes[:1])[0, ..., 0]
+    return result, lambda x: hl.predict(model, x)[..., 0]
 
 
 def draw(path, cube, mask, score):
@@ -139,14 +160,14 @@ def draw(path, cube, mask, score):
     for axis, (image, title) in zip(axes, panels):
         axis.imshow(image)
         axis.set(title=title, xticks=[], yticks=[])
-    figure.savefig(path, dpi=100)
+    figure.savefig(path, dpi=60)
 
 
-SYSTEMS = {  # with the channels of its cubes
-    "rx": (rx, 50),
-    "layers": (layers, 50),
-    "selector": (selector, 61),
-    "svdd": (svdd, 61),
+SYSTEMS = {  # with the channels of its cubes, and whether it learns from masks
+    "rx": (rx, 50, False),
+    "layers": (layers, 50, False),
+    "selector": (selector, 61, True),
+    "svdd": (svdd, 61, False),
 }
 
 
@@ -157,13 +178,30 @@ def main():
     parser.add_argument("system", choices=SYSTEMS)
     parser.add_argument("--cubes", type=int, default=200)
     parser.add_argument("--size", type=int, default=128, help="pixels of a side")
+    parser.add_argument("--channels", type=int, help="of a cube; by default 50 or 61")
+    parser.add_argument("--batch_size", type=int, default=16)
+    parser.add_argument("--folder", help="where the cubes are files, or are to be")
     arguments = parser.parse_args()
-    run, channels = SYSTEMS[arguments.system]
-    cubes, masks = make_cubes(arguments.cubes, arguments.size, channels)
-    result, score = run(cubes, masks)
+    run, usual, has_masks = SYSTEMS[arguments.system]
+    n, size, channels = arguments.cubes, arguments.size, arguments.channels or usual
+    options, fields = {"val": 0.2, "batch_size": arguments.batch_size}, {}
+    if arguments.folder:
+        paths = make_files(arguments.folder, n, size, channels)
+        masks = np.stack([np.load(path.with_suffix(".mask")) for path in paths])
+        cubes = np.load(paths[0])[None]
+        shown = {"cube": cubes}  # as batches of files are
+        given = masks if has_masks else None
+        data = hl.DataModule.from_cubes(list(map(str, paths)), given, **options)
+        fields["memory_limit"] = "3.5 GB"  # computes large batches in parts
+    else:
+        cubes, masks = make_cubes(n, size, channels)
+        shown = cubes[:1]
+        data = hl.DataModule.from_arrays(cubes, masks if has_masks else None, **options)
+    result, score_of = run(data, channels, **fields)
+    score = score_of(shown)[0]
     print(result)
-    shown = {name: values[-1] for name, values in result.history.items() if name.startswith("val_")}
-    print("  ".join(f"{name} {value:.4g}" for name, value in shown.items()))
+    last = {name: values[-1] for name, values in result.history.items() if name.startswith("val_")}
+    print("  ".join(f"{name} {value:.4g}" for name, value in last.items()))
     inside, outside = score[masks[0]], score[~masks[0]]
     print(f"score of anomalies {np.median(inside):.4g}, of other pixels {np.median(outside):.4g}")
     if find_spec("matplotlib"):

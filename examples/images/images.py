@@ -18,11 +18,11 @@ from hotloop import models
 
 PRESETS = {
     "small": {
-        "model": "resnet18", "size": 64, "batch_size": "64", "epochs": 6, "lr": 1e-3,
+        "model": "resnet18", "size": 64, "batch_size": 64, "epochs": 6, "lr": 1e-3,
         "weight_decay": 0.05, "label_smoothing": 0.1, "ema": 0.98,
     },
     "full": {
-        "model": "convnext_small", "size": 224, "batch_size": "32", "epochs": 10, "lr": 1e-4,
+        "model": "convnext_small", "size": 224, "batch_size": 32, "epochs": 10, "lr": 1e-4,
         "weight_decay": 0.01, "label_smoothing": 0.0, "ema": 0.0,
     },
 }  # fmt: skip
@@ -30,6 +30,21 @@ MODELS = ("resnet18", "resnet34", "resnet50", "resnet101", "resnet_cifar", "conv
           "convnext_small", "convnext_base", "efficientnet_b0", "mobilenet_v3_small",
           "mobilenet_v3_large", "vit_tiny_patch16_224", "vit_small_patch16_224")  # fmt: skip
 TRACKERS = ("csv", "jsonl", "tensorboard", "wandb", "mlflow", "trackio")
+SIDE = 224  # of a ViT's images
+
+
+def count_or_auto(text):
+    """A number of the command line that is 1 at least, or 'auto'."""
+    if text != "auto" and not (text.isdecimal() and int(text)):
+        raise argparse.ArgumentTypeError(f"must be a number of 1 at least, or 'auto', got {text!r}")
+    return text if text == "auto" else int(text)
+
+
+def share(text):
+    """A number of the command line above 0 that is 1 at most."""
+    if not 0 < (value := float(text)) <= 1:
+        raise argparse.ArgumentTypeError(f"must be above 0 and 1 at most, got {text}")
+    return value
 
 
 def read_flags(argv=None):
@@ -39,11 +54,12 @@ def read_flags(argv=None):
     parser = argparse.ArgumentParser(parents=[first], description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=lambda path: Path(path).resolve(), help="of the images")
     parser.add_argument("--classes", nargs="+", help="these alone")
-    parser.add_argument("--share", type=float, default=1.0, help="of each class's training images")
+    parser.add_argument("--share", type=share, default=1.0, help="of each class's training images")
     parser.add_argument("--model", choices=MODELS)
     parser.add_argument("--size", type=int, help="height and width of the model's images")
     parser.add_argument("--weights", help="a local file, safetensors or of torch.save")
-    parser.add_argument("--batch_size", help="images, or 'auto': the most that --memory holds")
+    parser.add_argument("--batch_size", type=count_or_auto,
+                        help="images, or 'auto': the most that --memory holds")  # fmt: skip
     parser.add_argument("--memory", help="that a training step may take: '8 GB'")
     for name, kind in (("epochs", int), ("lr", float), ("weight_decay", float),
                        ("label_smoothing", float), ("ema", float)):  # fmt: skip
@@ -70,30 +86,43 @@ def read_flags(argv=None):
     parser.add_argument("--batches_of", nargs="+", metavar="GPU",
                         help="only says how many images fit: T4 A100 H200")  # fmt: skip
     parser.set_defaults(**PRESETS[first.parse_known_args(argv)[0].preset])
-    return parser.parse_args(argv)
+    flags = parser.parse_args(argv)
+    if flags.model.startswith("vit") and flags.size != SIDE:
+        parser.error(f"argument --size: {flags.model} takes images of {SIDE} pixels, got "
+                     f"{flags.size}; give --size {SIDE}")  # fmt: skip
+    return flags
 
 
 # ---- data
 
 
-def list_images(folder, classes=None):
-    """The images in folders of classes, the class of each by number, and the classes' names."""
-    paths = sorted(path for path in folder.glob("*/*") if path.is_file())
-    names = sorted({path.parent.name for path in paths})
-    if unknown := set(classes or ()) - set(names):
-        raise hl.DataError(f"--classes: must be of {', '.join(names)}, got {', '.join(unknown)}")
-    names = sorted(classes) if classes else names
+def find_files(folder, pattern):
+    """Files in a fixed order, but for hidden ones and those of hidden folders: .DS_Store."""
+    found = sorted(path for path in folder.glob(pattern) if path.is_file())
+    return [path for path in found if "/." not in f"/{path.relative_to(folder).as_posix()}"]
+
+
+def list_images(flags):
+    """The images of training, the class of each by number, and the classes' names."""
+    folder = flags.folder / "train"
+    paths = find_files(folder, "*/*")
+    if not paths:
+        raise hl.DataError(f"FOLDER: must have images as {folder}/<class>/<name>.jpg, got none")
+    known = sorted({path.parent.name for path in paths})
+    if unknown := sorted(set(flags.classes or ()) - set(known)):
+        raise hl.DataError(f"--classes: must be of {', '.join(known)}, got {', '.join(unknown)}")
+    names = sorted(set(flags.classes or known))
     kept = [path for path in paths if path.parent.name in names]
     return kept, np.array([names.index(path.parent.name) for path in kept]), names
 
 
 def make_data(flags):
     """The images of training, decoded while the model trains."""
-    paths, labels, names = list_images(flags.folder / "train", flags.classes)
+    paths, labels, names = list_images(flags)
     data = hl.DataModule.from_image_table(
         {"image": paths, "label": labels}, "image", "label", flags.size,
         classes=names, augment=flags.augment, val=0.1 if flags.folds == 1 else None,
-        batch_size=32 if flags.batch_size == "auto" else int(flags.batch_size), seed=flags.seed,
+        batch_size=32 if flags.batch_size == "auto" else flags.batch_size, seed=flags.seed,
         cache=None if flags.cache == "none" else flags.cache, num_workers=flags.num_workers,
     )  # fmt: skip
     if flags.share < 1:
@@ -111,10 +140,29 @@ def find_batch_size(flags, data, **room):
 
 
 def make_test(flags):
-    """Test images with their paths, and their classes where they lie in folders of these."""
+    """Test images with their paths, and their classes by training's numbers where they lie in
+    folders of these; None: there is no test."""
     folder = flags.folder / "test"
-    beside = sorted(path for path in folder.glob("*") if path.is_file())
-    paths, labels = (beside, None) if beside else list_images(folder, flags.classes)[:2]
+    if not folder.is_dir():
+        return None
+    paths, in_folders, labels = find_files(folder, "*"), find_files(folder, "*/*"), None
+    if bool(paths) == bool(in_folders):
+        raise hl.DataError(
+            f"FOLDER: images of the test must lie in {folder}, or else all in {folder}/<class>, "
+            f"got {'both' if paths else 'none'}"
+        )
+    *_, names = list_images(flags)
+    if in_folders:
+        known = {path.parent.name for path in find_files(flags.folder / "train", "*/*")}
+        if unknown := sorted({path.parent.name for path in in_folders} - known):
+            raise hl.DataError(
+                f"FOLDER: folders of {folder} must be classes of training, "
+                f"{', '.join(sorted(known))}, got {', '.join(unknown)}"
+            )
+        paths = [path for path in in_folders if path.parent.name in names]
+        labels = np.array([names.index(path.parent.name) for path in paths])
+    if not paths:
+        raise hl.DataError(f"--classes: {folder} must have images of {', '.join(names)}, got none")
     data = hl.DataModule.from_image_table(
         {"image": paths}, "image", size=flags.size, augment="none",
         num_workers=flags.num_workers,
@@ -218,8 +266,9 @@ def main(argv=None):
         for gpu, n in found.items():
             print(f"{gpu:<6}{flags.model} at {flags.size} pixels: {n} images")
         return found
+    of_test = make_test(flags)  # what is wrong there shows before training
     results, rows, fold, proba = train_folds(flags, data)
-    paths, labels, names = list_images(flags.folder / "train", flags.classes)
+    paths, labels, names = list_images(flags)
     classes, truth, found, out = np.array(names), labels[rows], proba.argmax(1), flags.output_dir
     images = [paths[row].relative_to(flags.folder) for row in rows]
     columns = [images, classes[truth], fold + 1, classes[found], *proba.T]
@@ -230,8 +279,8 @@ def main(argv=None):
         counts = count_pairs(truth, found, len(names))
         draw_confusion(out / "confusion.png", names, counts, f"out of fold, {accuracy:.1%}")
     print("models:", *(result.best_path for result in results), sep="\n  ")
-    if (flags.folder / "test").is_dir():
-        test, paths, labels = make_test(flags)
+    if of_test is not None:
+        test, paths, labels = of_test
         each = [predict(flags, result, test, "train") for result in results]
         found = np.mean(each, axis=0).argmax(1)
         images = [path.relative_to(flags.folder) for path in paths]

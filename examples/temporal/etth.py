@@ -30,6 +30,13 @@ def read_series(path):
     Levels are left out, and the oil's differences measured in its spread of that week: summer and
     winter differ in both, and the test has another season than most of the training.
     """
+    with open(path) as file:
+        names = file.readline().strip().split(",")
+    if names[:1] != ["date"] or names[-1] != "OT" or len(names) != 8:
+        raise SystemExit(
+            f"{path}: must be ETTh1.csv or ETTh2.csv of the ETT data, which begin with "
+            f"date,HUFL,HULL,MUFL,MULL,LUFL,LULL,OT, got {','.join(names)[:80]}"
+        )
     columns = np.loadtxt(path, delimiter=",", skiprows=1, usecols=range(1, 8))
     hours = np.loadtxt(path, delimiter=",", skiprows=1, usecols=0, dtype="datetime64[s]")
     clock = 2 * np.pi * hours.astype("datetime64[h]").astype(int) / 24

@@ -116,6 +116,8 @@ if __name__ == "__main__":
     parser.add_argument("--epochs", type=int, help="at most; without it what the run files say")
     parser.add_argument("--folds", type=int, default=0, help="of a walk-forward validation")
     given = parser.parse_args()
+    if given.rows < 400:
+        parser.error(f"--rows: must be at least 400, of which 15 % are validated, got {given.rows}")
 
     if given.csv:
         series, oil = read_series(given.csv)

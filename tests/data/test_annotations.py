@@ -198,6 +198,50 @@ def test_values_of_points() -> None:
             read_points([[1, 2], [3, 4], [0, wrong]], triple)
 
 
+@pytest.mark.parametrize(
+    ("x", "y", "named"),
+    [
+        (500, 20, r"\(x0, y0\) = \(500, 20\) in row 3, where .*3.png has 51 x 43 pixels"),
+        (7, 44, r"\(x0, y0\) = \(7, 44\) in row 3"),
+        (-7, 2, r"\(x0, y0\) = \(-7, 2\) in row 3"),
+        (51, 43, ""),  # the last pixel's far corner, from the first one's corner
+        (-1, -1, ""),
+    ],
+)
+def test_points_outside_their_image_are_warned_of(
+    table: Path, x: float, y: float, named: str, recwarn: pytest.WarningsRecorder
+) -> None:
+    """Once for all of them, by the file's size whatever a batch shows of it."""
+    points = np.stack([places(row) for row in range(N)])
+    points[[3, 13], 0] = x, y  # row 13 has an image of the same height and a larger width
+    columns: dict[str, Any] = {"image": [f"{row}.png" for row in range(N)]}
+    for i, (name, other) in enumerate(POINTS):
+        columns |= {name: points[:, i, 0], other: points[:, i, 1]}
+    columns |= {"v2": np.zeros(N)}
+    columns["x2"][4] = 1e6  # is not labelled
+    make(
+        columns, mask=None, points=[*POINTS[:2], ("x2", "y2", "v2")], flip_pairs=[], size=16,
+        root=table.parent,
+    )  # fmt: skip
+    said = [str(one.message) for one in recwarn if one.category is DataWarning]
+    assert len(said) == bool(named)
+    if named:
+        assert re.search(named, said[0])
+        assert "; give pixels of the upright image" in said[0]
+
+
+def test_points_are_compared_with_upright_images(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    turned = Image.Exif()
+    turned[0x0112] = 6  # a quarter
+    Image.new("RGB", (40, 20)).save(tmp_path / "a.jpg", exif=turned)
+    for x, y, n in ((15, 35, 0), (35, 15, 1)):
+        columns = {"image": ["a.jpg"], "x": [x], "y": [y]}
+        make(columns, mask=None, points=[("x", "y")], size=16, root=tmp_path)
+        assert len(recwarn) == n
+
+
 # ---- files
 
 

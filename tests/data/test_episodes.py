@@ -144,11 +144,11 @@ def small_source() -> tuple[hl.DataModule, np.ndarray]:
 def test_small_categories_are_named(is_given: bool) -> None:
     source, names = small_source()
     by = {"by": names} if is_given else {}
-    words = "got 1 of 'emu' and 2 of 'owl'; take fewer rows"
+    words = "got 1 of category 'emu' and 2 of category 'owl'; take fewer rows"
     with pytest.raises(DataError, match=f"^train: each category must have 3 rows .*{words}"):
         hl.DataModule.episodes(source, 1, 2, **by)
     assert hl.DataModule.episodes(source, 1, 1, on_small_category="skip", **by)
-    with pytest.raises(DataError, match="got 1 of 'emu'; take"):
+    with pytest.raises(DataError, match="got 1 of category 'emu'; take"):
         hl.DataModule.episodes(source, 1, 1, **by)
 
 
@@ -181,8 +181,8 @@ def test_wrong_input() -> None:
         (
             {"support": 30, "query": 1},
             r"train: each category must have 31 rows at least, 30 for the support and 1 for "
-            r"queries, got 30 of \d, 30 of \d, 30 of \d and 2 more; take fewer rows, add some, or "
-            "write on_small_category='skip'",
+            r"queries, got 30 of category \d, 30 of category \d, 30 of category \d and 2 more; "
+            "take fewer rows, add some, or write on_small_category='skip'",
         ),
         (
             {"support": 30, "query": 1, "on_small_category": "skip"},

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hotloop import nn
 from hotloop.data.folds import walk_forward
-from hotloop.errors import ConfigError, DataError
+from hotloop.errors import ConfigError, DataError, DataWarning
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -70,6 +70,40 @@ def test_classes_have_their_share(y, n_folds) -> None:
         assert max(counts) - min(counts) <= 1
     sizes = [len(fold.rows("val")) for fold in folds]
     assert max(sizes) - min(sizes) <= 1
+
+
+@pytest.mark.parametrize(
+    ("options", "how"), [({}, {}), ({"stratify": False}, {}), ({}, {"split": "time"})]
+)
+def test_classes_that_some_folds_cannot_validate_are_named(
+    options: dict, how: dict, recwarn: pytest.WarningsRecorder
+) -> None:
+    """With these folds, counted from 1, in the same words whichever of them is made."""
+    y = np.array(["cat"] * 20 + ["dog"] * 18 + ["eel"] * 2)
+    y = y[np.random.default_rng(0).permutation(40)]
+    data = make(40, y, **options)
+    folds = data.folds(5, **how)
+    assert len(recwarn) == 1
+    for k in (0, 3):
+        again = data.fold(k, 5, **how)
+        np.testing.assert_array_equal(again.rows("val"), folds[k].rows("val"))
+    (text,) = {str(one.message) for one in recwarn if one.category is DataWarning}
+    lacking = [str(k + 1) for k, fold in enumerate(folds) if "eel" not in y[fold.rows("val")]]
+    assert len(lacking) >= 3
+    assert (
+        "each of 5 folds a class needs as many rows, got 2 of class 'eel' (none in folds "
+        f"{', '.join(lacking[:-1])} and {lacking[-1]}); "
+    ) in text
+    assert "add rows of it" in text
+
+
+def test_classes_that_folds_can_validate_are_not_named(recwarn: pytest.WarningsRecorder) -> None:
+    y = np.array([0] * 20 + [1] * 15 + [2] * 5)
+    make(40, y).folds(5)
+    make(40, y, test=np.arange(35, 40)).folds(5)  # none of a class, which is no matter of the folds
+    make(40, y.astype(np.float32)).folds(5)
+    make(40).folds(5)
+    assert not recwarn
 
 
 def test_without_stratify_classes_are_not_looked_at() -> None:

@@ -31,8 +31,8 @@ import signal, sys, time
 phase, folder = sys.argv[1:]
 def begin(at):
     if phase == at: print("BEGIN", flush=True)
+import numpy as np, numpy.random  # whose own imports lose a Ctrl-C, or make other errors of it
 begin("import")
-import numpy as np
 import hotloop as hl
 from hotloop import nn
 
@@ -108,8 +108,19 @@ def end_one(phase: str, number: signal.Signals, seed: int, folder: Path) -> None
     time.sleep(random.Random(seed).uniform(0, 0.4))
     sent = time.monotonic()
     process.send_signal(number)
-    status = process.wait(120)
-    listener.join()
+    try:
+        status = process.wait(20 if phase == "import" else 120)
+    except subprocess.TimeoutExpired:
+        # Python drops what a callback of its import lock raises; a user sends it again.
+        if not any("_get_module_lock" in line for line in said):
+            raise AssertionError((phase, number, seed, "".join(said)[-2000:])) from None
+        process.send_signal(number)
+        status = process.wait(120)
+    finally:
+        process.kill()  # if it still runs
+        listener.join()
+    if phase == "import" and any("Error calling __set_name__" in line for line in said):
+        return  # what Python 3.11 makes of any exception there
     out = process.stdout.read()
     why = (phase, number, seed, "".join(said)[-2000:])
     assert status == -number, why

@@ -177,4 +177,11 @@ MUTANTS = [
         '"loss_scale", "lr"',
         python("tests/train/test_resume_everything.py"),
     ),
+    Mutant(
+        "an-epoch-that-was-asked-for-has-no-checkpoint",
+        _KEEPER,
+        'if self._writer.is_busy and self._unit != "epochs":',
+        "if self._writer.is_busy:",
+        python(_TESTS + "test_each_epoch_that_is_asked_for_has_a_checkpoint"),
+    ),
 ]

@@ -6,6 +6,7 @@ _INFERENCE = "python/hotloop/training/inference.py"
 _STEPS = "python/hotloop/training/plans/steps.py"
 _VIEWS = "python/hotloop/training/plans/views.py"
 _IMAGES = "tests/train/test_images_example.py::"
+_CAPE = "tests/train/test_cape.py::"
 _OF_VIEWS = "tests/train/test_views.py::"
 
 MUTANTS = [
@@ -64,5 +65,63 @@ MUTANTS = [
         "labels[rows], proba",
         "labels[: len(rows)], proba",
         python(_IMAGES + "test_a_flat_folder_of_test_images"),
+    ),
+    Mutant(
+        "folders-of-the-test-have-numbers-of-their-own",
+        "examples/images/images.py",
+        "labels = np.array([names.index(path.parent.name) for path in paths])",
+        "labels = np.unique([path.parent.name for path in paths], return_inverse=True)[1]",
+        python(_IMAGES + "test_classes_of_the_test_have_trainings_numbers"),
+    ),
+    Mutant(
+        "a-hidden-file-is-the-test",
+        "examples/images/images.py",
+        """if "/." not in f"/{path.relative_to(folder).as_posix()}\"""",
+        "if True",
+        python(_IMAGES + "test_classes_of_the_test_have_trainings_numbers"),
+    ),
+    Mutant(
+        "the-test-is-looked-at-after-training",
+        "examples/images/images.py",
+        "    of_test = make_test(flags)  # what is wrong there shows before training\n"
+        "    results, rows, fold, proba = train_folds(flags, data)\n",
+        "    results, rows, fold, proba = train_folds(flags, data)\n"
+        "    of_test = make_test(flags)\n",
+        python(_IMAGES + "test_what_is_wrong_with_a_folder_shows_before_training"),
+    ),
+    Mutant(
+        "few-episodes-have-no-validation",
+        "examples/cape/cape.py",
+        "n_val=max(flags.episodes // 8, 1)",
+        "n_val=flags.episodes // 8",
+        python(_CAPE + "test_few_episodes_are_validated_and_scored_all_the_same"),
+    ),
+    Mutant(
+        "categories-beyond-the-last-are-trained",
+        "examples/cape/cape.py",
+        "(is_none := (categories < 0) | (categories >= ends[-1])).any()",
+        "(is_none := categories < 0).any()",
+        python(_CAPE + "test_wrong_categories"),
+    ),
+    Mutant(
+        "the-end-of-a-sequence-weighs-as-a-point",
+        "examples/cape/model.py",
+        "weight = np.array([1, 1, 20], np.float32)",
+        "weight = np.array([1, 1, 1], np.float32)",
+        python(_CAPE + "test_the_losses_are_those_of_their_definition"),
+    ),
+    Mutant(
+        "positions-behind-the-end-count",
+        "examples/cape/model.py",
+        "hl.where(at == length, END, -100)",
+        "hl.where(at >= length, END, -100)",
+        python(_CAPE + "test_the_losses_are_those_of_their_definition"),
+    ),
+    Mutant(
+        "the-encoder-is-as-wide-as-the-decoder",
+        "examples/cape/model.py",
+        "encoder_hidden=1024, decoder_hidden=2048",
+        "encoder_hidden=2048, decoder_hidden=2048",
+        python(_CAPE + "test_numbers_of_the_whole"),
     ),
 ]

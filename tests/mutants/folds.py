@@ -103,10 +103,24 @@ MUTANTS = [
     Mutant(
         "folds-train-without-a-class",
         _RUN,
-        "_check_classes(data, data.fold(k, n, split=split, gap=gap))",
-        "data.fold(k, n, split=split, gap=gap)",
+        "_check_classes(data, divide(k))",
+        "divide(k)",
         python(
             _TESTS + "test_a_fold_that_would_not_train_on_a_class_is_refused_before_any_is_trained"
         ),
+    ),
+    Mutant(
+        "folds-that-cannot-validate-a-class-say-nothing",
+        "python/hotloop/data/folding.py",
+        "is_rare = counts < wish.n",
+        "is_rare = counts < 1",
+        python("tests/data/test_folds.py::test_classes_that_some_folds_cannot_validate_are_named"),
+    ),
+    Mutant(
+        "folds-say-of-each-that-a-class-is-rare",
+        _RUN,
+        "        with once(told):\n",
+        "        with once(set()):\n",
+        python(_TESTS + "test_folds_that_do_not_validate_a_class_are_named_once"),
     ),
 ]

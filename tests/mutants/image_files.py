@@ -237,6 +237,13 @@ _ANNOTATED = [
         "ids //= 1",
         python(_MASKS + "test_ids_are_the_numbers_that_are_stored"),
     ),
+    Mutant(
+        "points-may-lie-beside-their-image",
+        _DATA + "images/annotations.py",
+        "(np.minimum(x, y)[rows] < -1) | (x[rows] > width) | (y[rows] > height)",
+        "(np.minimum(x, y)[rows] < -1) | (x[rows] > width)",
+        python(_MASKS + "test_points_outside_their_image_are_warned_of"),
+    ),
 ]
 
 _NAMES = [

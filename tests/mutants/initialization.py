@@ -5,6 +5,8 @@ from mutants.mutant import Mutant, python
 _FITTING = "python/hotloop/training/plans/initialization.py"
 _STATISTICS = "python/hotloop/stats/statistics.py"
 _TESTS = "tests/train/test_initialization.py::test_"
+_NODE = "python/hotloop/stats/node.py"
+_PIXELS = "tests/train/test_pixels.py::test_"
 
 MUTANTS = [
     Mutant(
@@ -90,5 +92,89 @@ MUTANTS = [
         "into.update(file.read(_FILE_BYTES))",
         "file.read(_FILE_BYTES)",
         python("tests/train/test_resume.py::test_rows_that_are_read_of_files"),
+    ),
+    Mutant(
+        "variances-of-mixtures-follow-from-variances",
+        _FITTING,
+        'one.node.needs == "variance" and not way.is_per_channel',
+        "False",
+        python(_PIXELS + "variances_behind_a_layer_that_mixes_channels"),
+    ),
+    Mutant(
+        "what-is-not-known-is-told",
+        _STATISTICS,
+        "matrix**2 @ spread if affine.is_per_channel else None",
+        "matrix**2 @ spread",
+        python(_PIXELS + "a_node_gets_what_it_asks_for"),
+    ),
+    Mutant(
+        "each-images-own-range-is-affine",
+        "python/hotloop/stats/normalizers.py",
+        "self.is_affine = self.is_per_channel = self.use_running_stats",
+        "self.is_affine = self.is_per_channel = True",
+        python(_PIXELS + "statistics_behind_each_images_own"),
+    ),
+    Mutant(
+        "masked-pixels-are-seen",
+        _NODE,
+        "where(mask.unsqueeze(-1), pixels_of(input), 0.0)",
+        "pixels_of(input)",
+        python(_PIXELS + "pixels_beside_the_mask_count_nowhere"),
+    ),
+    Mutant(
+        "masked-pixels-count",
+        _NODE,
+        "if mask is None or mask.shape != x.shape[:-1]:",
+        "if True:",
+        python(_PIXELS + "masked_values"),
+    ),
+    Mutant(
+        "targets-beside-the-mask-count",
+        "python/hotloop/training/plans/masks.py",
+        "where(mask, y, IGNORED) if is_of_pixels else y",
+        "y",
+        python(_PIXELS + "masked_values"),
+    ),
+    Mutant(
+        "masked-losses-are-means-of-batches",
+        _NODE,
+        "return with_parts(total / n, total, n)",
+        "return total / n",
+        python(_PIXELS + "micro_batches_divide_masked_losses_once"),
+    ),
+    Mutant(
+        "losses-draw-noise-of-their-own",
+        "python/hotloop/stats/losses.py",
+        "    return shares_of(module)\n",
+        "    return module.weights()\n",
+        python(_PIXELS + "losses_of_selectors"),
+    ),
+    Mutant(
+        "a-trained-covariance-is-the-fitted-one",
+        "python/hotloop/stats/detectors.py",
+        'np.linalg.inv(self.fitted("whitening"))',
+        'np.linalg.inv(self.statistics["whitening"])',
+        python(_PIXELS + "what_was_trained_is_what_is_shown"),
+    ),
+    Mutant(
+        "sensors-counts-stay-whole",
+        _NODE,
+        'return x.cast("float32") if is_whole else x',
+        "return x",
+        python(_PIXELS + "whole_numbers_of_sensors"),
+    ),
+    Mutant(
+        "the-centre-moves-first",
+        "python/hotloop/stats/svdd.py",
+        "return (away * away).sum(-1, keepdim=True)",
+        "away = x - self.center\n        return (away * away).sum(-1, keepdim=True)",
+        python(_PIXELS + "distances_from_a_centre_that_moves"),
+    ),
+    Mutant(
+        "nothing-left-to-fit-is-a-training",
+        "python/hotloop/training/run/planner.py",
+        "return has_nodes and self.config.max_epochs == 0 and not self._is_resumed",
+        "return self.fitting is not None and self.config.max_epochs == 0",
+        python(_PIXELS + "phase_1_again"),
     ),
 ]

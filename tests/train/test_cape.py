@@ -13,7 +13,7 @@ from typing import Any
 import hotloop as hl
 import numpy as np
 import pytest
-from hotloop import models
+from hotloop import models, nn
 from train.recipes import same_bits
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "cape"
@@ -161,6 +161,16 @@ def test_flags_of_model_and_data(example: Any) -> None:
         example.cape.read_flags(["--learning_rate", "1"])
 
 
+@pytest.mark.parametrize(
+    ("epochs", "want"), [(300, (200, 250)), (100, (66, 83)), (12, (8, 10)), (1, (1,))]
+)
+def test_the_rate_falls_twice_however_long_it_trains(
+    example: Any, epochs: int, want: tuple[int, ...]
+) -> None:
+    read = example.cape.read_flags(["--scheduler", "multistep", "--epochs", str(epochs)])
+    assert example.cape.make_schedule(read).milestones == want
+
+
 def test_windows_are_accumulated_and_the_last_is_short(example: Any) -> None:
     """Four batches of an epoch in windows of 3 and 1."""
     read, model, data = make(example, "--accumulation_steps", "3")
@@ -192,6 +202,104 @@ def test_size_of_the_whole(example: Any) -> None:
     assert len(model.layers) == 6
     assert model.words.words.weight.shape == (2000, 256)
     assert model.places.weight.shape == (200, 256)
+
+
+def test_numbers_of_the_whole(example: Any) -> None:
+    """Layers, heads, levels, points, sizes and dropout are those of the system as published."""
+    model = example.cape.make_model(example.cape.read_flags(["--model", "full"]))
+    encoder, support = model.encoder.transformer.encoder.layers, model.support.layers
+    assert (len(encoder), len(support), len(model.layers)) == (6, 3, 6)
+    assert model.sizes == ((32, 32), (16, 16), (8, 8), (4, 4))
+    of_images = [*(layer.self_attn for layer in encoder), *(layer.image for layer in model.layers)]
+    for attention in of_images:
+        numbers = attention.d_model, attention.n_heads, attention.n_levels, attention.n_points
+        assert numbers == (256, 8, 4, 4)
+        assert attention.sampling_offsets.weight.shape == (8 * 4 * 4 * 2, 256)
+    assert {layer.linear1.weight.shape for layer in encoder} == {(1024, 256)}
+    assert {layer.linear1.weight.shape for layer in support} == {(2048, 256)}
+    assert {layer.maps[0].weight.shape for layer in model.layers} == {(2048, 256)}
+    assert {(a.num_heads, a.dropout) for a in (layer.self_attn for layer in support)} == {(8, 0.1)}
+    of_tokens = [own for layer in model.layers for own in (layer.before, layer.support)]
+    assert {(own.heads, own.dropout) for own in of_tokens} == {(8, 0.1)}
+    drops = [own for own in model.modules() if isinstance(own, nn.Dropout)]
+    # Three of each layer of the encoder and of the support's, two of the decoder's, which has one
+    # for all of its attentions.
+    assert len(drops) == 3 * 6 + 3 * 3 + 2 * 6
+    assert {own.p for own in drops} == {0.1}
+    norms = [own for own in model.modules() if isinstance(own, nn.GroupNorm)]
+    assert [own.num_groups for own in norms] == [32] * 4
+    assert all(layer.types.weight.shape == (3, 256) for layer in model.layers)
+    maps = [m for m in model.layers[0].points if isinstance(m, nn.Linear)]
+    assert [m.weight.shape for m in maps] == [(256, 256), (256, 256), (2, 256)]
+
+
+def test_the_losses_are_those_of_their_definition(example: Any) -> None:
+    """In NumPy and float64, point by point: cross-entropy with a weight of 20 for the end, five
+    times the distance of points that support and query have, and the sum of all six layers."""
+    # As the model's own, but written down here: a change of one must show.
+    point, hidden, end, ignored, start, unknown = 0, 1, 2, -100, 44 * 44, 44 * 44 + 1
+    model = example.model.Cape(
+        width=32, heads=8, encoder_layers=1, support_layers=1, decoder_layers=6, positions=8,
+        encoder_hidden=24, decoder_hidden=40, dropout=0.0, image_size=32, noise=0.0,
+        backbone="resnet18",
+    )  # fmt: skip
+    shake(model)
+    rng = np.random.default_rng(0)
+    query = rng.uniform(0, 255, (2, 2, 3, 32, 32)).astype(np.float32)
+    support = rng.uniform(0, 1, (2, 1, 7, 3)).astype(np.float32)
+    goal = rng.uniform(0, 1, (2, 2, 7, 3)).astype(np.float32)
+    support[..., 2] = goal[..., 2] = 1
+    support[0, 0, 5:, 2] = 0  # a support of five points
+    support[1, 0, 1, 2] = 0  # one that the support does not show,
+    goal[:, :, 3, 2] = 0  # and one that no query does
+    x = {"query": query, "support_y": support}
+
+    goals, supports = goal.reshape(4, 7, 3), np.repeat(support, 2, 1).reshape(4, 7, 3)
+    kinds, before = np.full((4, 8), ignored), np.zeros((4, 8, 3), np.float32)
+    before[:, 0, 2] = start
+    for i in range(4):
+        length = 5 if i < 2 else 7
+        for t in range(8):
+            is_point = t < 7 and goals[i, t, 2] and supports[i, t, 2]
+            if t <= length:
+                kinds[i, t] = end if t == length else point if is_point else hidden
+            if t < 7:
+                before[i, t + 1] = *goals[i, t, :2], 0 if is_point else unknown
+    assert (kinds == ignored).sum() == 4
+    assert (kinds == hidden).sum() == 6
+
+    class Layers(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, x: Any, before: Any) -> Any:
+            return self.model.decode(before, self.model.remember(x))
+
+    class Losses(Layers):
+        def forward(self, x: Any, y: Any) -> Any:
+            return self.model.training_step({"x": x, "y": y})
+
+    weight = np.array([1.0, 1.0, 20.0])
+    of_types = of_points = 0.0
+    layers = Layers()(x, before)
+    assert len(layers) == 6
+    for logits, found in layers:
+        logits = np.float64(logits)
+        shares = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+        loss = total = apart = n_points = 0.0
+        for i, t in np.argwhere(kinds != ignored):
+            loss -= weight[kinds[i, t]] * shares[i, t, kinds[i, t]]
+            total += weight[kinds[i, t]]
+            if kinds[i, t] == point:
+                apart += np.abs(np.float64(found[i, t]) - goals[i, t, :2]).sum()
+                n_points += 1
+        of_types += loss / total
+        of_points += apart / n_points
+    found = Losses()(x, goal)
+    assert set(found) == {"types", "points"}
+    assert found["types"] == pytest.approx(of_types, rel=1e-5)
+    assert found["points"] == pytest.approx(5 * of_points, rel=1e-5)
 
 
 def test_backbones_from_files(example: Any, tmp_path: Path) -> None:
@@ -379,7 +487,7 @@ def test_the_score_is_that_of_its_definition(example: Any) -> None:
         (
             ("--pictures", "2"), lambda images, points: None,
             r"train: each category must have 3 rows at least, 1 for the support and 2 for queries, "
-            r"got 2 of 0, 2 of 1, 2 of 2 and 2 of 3; take fewer rows",
+            r"got 2 of category 0, 2 of category 1, 2 of category 2 and 2 of category 3; take",
         ),
         (
             (), lambda images, points: points.__setitem__((5, 2), (1.2, 0.5, 1)),
@@ -401,6 +509,57 @@ def test_wrong_data(example: Any, flags: tuple[str, ...], change: Any, words: st
     change(images, points)
     with pytest.raises(hl.DataError, match=words):
         example.cape.make_data(images, points, categories, read.categories, read).check("train")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            lambda them: them.astype(str),
+            r"numbers from 0 to 7, .* got '0' for image 0; number them by",
+        ),
+        (
+            lambda them: them + 1,
+            "numbers from 0 to 7, .* got 8 for image 28; give --categories whose",
+        ),
+        (
+            lambda them: np.minimum(them, 5),
+            "2 to validate and 2 to test, got no image of 6 to 7; give",
+        ),
+        (lambda them: [8, *them[1:]], "got 8 for image 0"),
+    ],
+)
+def test_wrong_categories(example: Any, change: Any, words: str) -> None:
+    read = example.cape.read_flags(TINY)
+    images, points, categories = example.poses.make_poses(8, read.pictures, 32, 0, 12)
+    with pytest.raises(hl.DataError, match=rf"^categories: must be .*{words}"):
+        example.cape.make_data(images, points, change(categories), read.categories, read)
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--categories", "4", "0", "2"), "argument --categories: must be 1 at least, got 0"),
+        (("--episodes", "0"), "argument --episodes: must be 1 at least, got 0"),
+        (("--epochs", "many"), "argument --epochs: invalid count value: 'many'"),
+    ],
+)
+def test_wrong_flags(example: Any, flags: tuple[str, ...], words: str, capsys: Any) -> None:
+    with pytest.raises(SystemExit):
+        example.cape.read_flags([*TINY, *flags])
+    assert words in capsys.readouterr().err
+
+
+def test_fewer_points_than_a_figure_has(example: Any) -> None:
+    with pytest.raises(ValueError, match=r"points: must be 12 at least, .* got 3; give"):
+        example.poses.make_poses(8, 4, 32, 0, 3)
+
+
+@pytest.mark.parametrize("episodes", [1, 7, 8, 16])
+def test_few_episodes_are_validated_and_scored_all_the_same(example: Any, episodes: int) -> None:
+    _, _, data = make(example, "--episodes", str(episodes))
+    sizes = [len(data.rows(name)) for name in ("train", "val", "test")]
+    assert sizes == [episodes, max(episodes // 8, 1), max(episodes // 4, 1)]
 
 
 # ---- learning

@@ -6,6 +6,7 @@ import gc
 import html
 import re
 import statistics
+import warnings
 import weakref
 from pathlib import Path
 from typing import Any
@@ -210,7 +211,7 @@ def test_a_fold_that_would_not_train_on_a_class_is_refused_before_any_is_trained
     with pytest.raises(
         hl.DataError,
         match=r"^cross_validate: fold 1 of 3: training rows must be of every class, got none of "
-        "low; make fewer folds",
+        "low; make fewer folds, add rows of it",
     ):
         hl.cross_validate(make, late, quiet(**SETTINGS), 3, split="time")
     y = classes(91)[1]
@@ -231,6 +232,17 @@ def test_a_fold_that_would_not_train_on_a_class_is_refused_before_any_is_trained
     data = hl.DataModule.from_arrays(X, y, test=np.flatnonzero(y == 2), classes=[0, 1, 2, 3])
     found = hl.cross_validate(lambda: mlp(c=4), data, quiet(max_epochs=0), 3)
     assert len(found.results) == 3
+
+
+def test_folds_that_do_not_validate_a_class_are_named_once(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    X, y = named_classes()
+    y[np.flatnonzero(y == "low")[2:]] = "mid"  # two rows
+    warnings.simplefilter("always")
+    run((X, y), max_epochs=0)
+    (said,) = [str(one.message) for one in recwarn]
+    assert re.search(r"each of 3 folds .* got 2 of class 'low' \(none in fold \d\)", said)
 
 
 def test_values_are_predicted_in_their_own_units() -> None:

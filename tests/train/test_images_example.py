@@ -102,12 +102,82 @@ def test_the_full_preset_is_the_system(images: Any) -> None:
     flags = images.read_flags(["images", "--preset", "full"])
     config = images.make_config(flags)
     assert (flags.model, flags.size, flags.batch_size, flags.folds) == (
-        "convnext_small", 224, "32", 5,
+        "convnext_small", 224, 32, 5,
     )  # fmt: skip
     assert (config.optimizer, config.lr, config.weight_decay) == ("adamw", 1e-4, 0.01)
     assert (config.scheduler, config.label_smoothing, config.ema) == ("cosine", 0.0, False)
     assert (config.monitor, config.train_metrics) == ("val_accuracy", True)
     assert images.read_flags([".", "--preset", "full", "--lr", "3e-4"]).lr == 3e-4
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (("--batch_size", "foo"), "--batch_size: must be a number of 1 at least, or 'auto'"),
+        (("--batch_size", "0"), "--batch_size: must be a number of 1 at least, or 'auto'"),
+        (("--share", "0"), "argument --share: must be above 0 and 1 at most, got 0"),
+        (("--share", "1.5"), "argument --share: must be above 0 and 1 at most, got 1.5"),
+        (("--share", "half"), "argument --share: invalid share value: 'half'"),
+        (("--model", "vit_tiny_patch16_224"), "images of 224 pixels, got 64; give --size 224"),
+    ],
+)
+def test_wrong_flags(images: Any, given: tuple[str, ...], words: str, capsys: Any) -> None:
+    with pytest.raises(SystemExit):
+        images.read_flags([".", *given])
+    assert words in capsys.readouterr().err
+    assert images.read_flags([".", "--model", "vit_tiny_patch16_224", "--size", "224"]).share == 1
+
+
+# ---- the folder
+
+
+def make_folder(root: Path, *names: str) -> Path:
+    """Files of nothing, which are not looked into."""
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+    return root
+
+
+TRAIN = ("train/cat/0.png", "train/dog/0.png", "train/eel/0.png")
+
+
+def test_classes_of_the_test_have_trainings_numbers(images: Any, tmp_path: Path) -> None:
+    """Where folders of some are missing, and where some are left out; hidden files are none."""
+    hidden = ("train/.DS_Store", "train/eel/.DS_Store", "test/.DS_Store", "test/.cache/0.png")
+    make_folder(tmp_path, *TRAIN, *hidden, "test/eel/0.png", "test/dog/0.png")
+    _, paths, labels = images.make_test(images.read_flags([str(tmp_path)]))
+    assert [path.parent.name for path in paths] == ["dog", "eel"]
+    assert labels.tolist() == [1, 2]
+    few = images.read_flags([str(tmp_path), "--classes", "eel", "cat"])
+    _, paths, labels = images.make_test(few)
+    assert [path.parent.name for path in paths] == ["eel"]
+    assert labels.tolist() == [1]
+    paths, labels, names = images.list_images(few)
+    assert [path.parent.name for path in paths] == names == ["cat", "eel"]
+    assert labels.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("files", "flags", "words"),
+    [
+        ((), (), r"FOLDER: must have images as .*/train/<class>/<name>.jpg, got none"),
+        (("train/0.png",), (), "FOLDER: must have images as .*, got none"),
+        ((*TRAIN, "test/.DS_Store"), (), "images of the test must lie in .*/test, .*got none"),
+        ((*TRAIN, "test/0.png", "test/cat/0.png"), (), "or else all in .*/test/<class>, got both"),
+        ((*TRAIN, "test/cat/0.png", "test/cats/0.png"), (), "of training, cat, dog, eel, got cats"),
+        (
+            (*TRAIN, "test/cat/0.png"), ("--classes", "dog", "eel"),
+            "--classes: .*/test must have images of dog, eel, got none",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_folder_shows_before_training(
+    images: Any, tmp_path: Path, files: tuple[str, ...], flags: tuple[str, ...], words: str
+) -> None:
+    make_folder(tmp_path, *files)
+    with pytest.raises(hl.DataError, match=words):
+        images.main([str(tmp_path), "--device", "cpu", *flags])
 
 
 # ---- the program

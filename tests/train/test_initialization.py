@@ -247,7 +247,17 @@ class Before(nn.Module):
         return seen[-1].inputs[0]
 
 
-@pytest.mark.parametrize("make", [chain, Mixed])
+def embedded() -> nn.Module:
+    """Deep SVDD: behind a ReLU."""
+    return sequential(
+        unit=stats.PerPixelUnitNorm(),
+        norm=stats.ZScoreNormalizerGlobal(),
+        project=stats.DeepSVDDProjection(12, 16, 4),
+        tracker=stats.DeepSVDDCenterTracker(),
+    )
+
+
+@pytest.mark.parametrize("make", [chain, Mixed, Softened, embedded])
 def test_the_cut_into_batches_changes_nothing(make: Any, monkeypatch: Any) -> None:
     want = fit(make(), batch_size=30)
     for size in (1, 7, 16):

@@ -735,23 +735,35 @@ def test_lines_within_a_long_epoch(
 
 
 @pytest.mark.skipif(not os.environ.get("HOTLOOP_TEST_GPU"), reason=NO_GPU)
-@pytest.mark.parametrize("benchmark", [True, False])
-def test_a_gpu(gpu: Any, benchmark: bool, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("benchmark", "deterministic"), [(True, False), (False, False), (True, True), (False, True)]
+)
+def test_a_gpu(
+    gpu: Any, benchmark: bool, deterministic: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Benchmark mode is on where cuDNN is there to be timed, and its results may change by that."""
     told: list[dict[str, float]] = []
     seen = Seen()
     note = hl.LambdaCallback(on_train_batch_end=lambda run: told.append(run.logs))
     hl.train(
         mlp(), data(), max_epochs=2, verbose="lines", accelerator="gpu", benchmark=benchmark,
-        precision="16-mixed", logger=seen, log_every_n_steps=1, callbacks=[note],
+        deterministic=deterministic, precision="16-mixed", logger=seen, log_every_n_steps=1,
+        callbacks=[note],
     )  # fmt: skip
     lines = capsys.readouterr().err.splitlines()
     lines = lines[lines.index("Using device: cuda:0") :]
     assert lines[1] == "✓ Mixed precision training (AMP) enabled"
-    assert lines[2] == ("✓ cuDNN benchmark mode enabled" if benchmark else
-                        "cuDNN benchmark mode disabled")  # fmt: skip
     assert re.fullmatch(r"✓ CUDA Memory: \d+\.\d\d GB", lines[3])
     assert re.fullmatch(r"CUDA version: \d+\.\d+", lines[4])
     assert re.fullmatch(r"cuDNN version: (none|\d+\.\d+\.\d+)", lines[5])
+    if not benchmark:
+        assert lines[2] == "cuDNN benchmark mode disabled"
+    elif deterministic:
+        assert lines[2] == "cuDNN benchmark mode disabled (deterministic)"
+    elif lines[5].endswith("none"):
+        assert lines[2] == "cuDNN benchmark mode disabled (no cuDNN)"
+    else:
+        assert lines[2] == "✓ cuDNN benchmark mode enabled"
     assert lines[6].startswith("hotloop: ")
     found = [v["train/loss_step"] for _, v in seen.calls if "train/loss_step" in v]
     assert found == [logs["loss"] for logs in told]

@@ -577,6 +577,27 @@ def test_a_file_of_an_epochs_end_has_what_callbacks_set_there(
     assert_same(final(again), final(whole))
 
 
+def test_each_epoch_that_is_asked_for_has_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though epochs are shorter than it takes to write one."""
+    write = keeper_module.Keeper._write
+    written = []
+
+    def write_slowly(self: Any, snapshot: Any, path: str, steps: int) -> str:
+        time.sleep(0.3)
+        written.append(steps)
+        return write(self, snapshot, path, steps)
+
+    monkeypatch.setattr(keeper_module.Keeper, "_write", write_slowly)
+    data = hl.DataModule.from_arrays(*images(32), batch_size=8)  # 4 steps in an epoch
+    config = config_of(tmp_path, max_epochs=3, save_every=1, save_top_k=0)
+    hl.train(mlp_net(), data, config)
+    assert written == [4, 8, 12]
+    names = sorted(path.name for path in (tmp_path / "runs/1/checkpoints").iterdir())
+    assert names == ["step-000000008.safetensors", "step-000000012.safetensors"]
+
+
 def test_the_latest_is_by_commit(tmp_path: Path, every_step: None) -> None:
     """A run that went on from an earlier step has lower numbers than what it left behind."""
     config = config_of(tmp_path, save_every=1, save_top_k=0)

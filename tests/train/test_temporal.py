@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -117,6 +118,43 @@ def test_the_t4_preset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
 # ---- what is trained
 
 
+@pytest.mark.long
+def test_the_t4_preset_trains_in_float16(tmp_path: Path) -> None:
+    """On the CPU, which emulates it, and so slowly: with a scaled loss."""
+    file = small_run(tmp_path, "lstm_t4", 500)
+    model, data, config = read_run(file)
+    before = model.state_dict()
+    result = hl.train(model, data, config, accelerator="cpu", max_epochs=2)
+    assert result.config.precision == "16-mixed"
+    assert result.steps + result.skipped_steps == 2
+    assert np.isfinite(result.history["val_loss"]).all()
+    assert not same_bits(before, model.state_dict())
+
+
+def test_flags_of_the_readme(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(small_run(tmp_path, "lstm", 600))
+    flags = ["--recompute", "--accumulate_grad_batches", "2", "--precision", "bf16-mixed"]
+    assert main(["train", file, *flags, "--max_epochs", "1"]) == 0
+    said = capsys.readouterr()
+    assert "bf16" in said.out + said.err
+
+
+def test_how_the_lstm_begins() -> None:
+    """Xavier's uniform weights of inputs, orthogonal weights of hidden values, in each gate."""
+    values = hl.models.lstm_classifier(29, 3).state_dict()
+    found = 0
+    for name, value in values.items():
+        if "weight_ih" in name or "weight_hh" in name:
+            found += 1
+            if "weight_hh" in name:
+                close = value.T @ value if value.shape[0] >= value.shape[1] else value @ value.T
+                np.testing.assert_allclose(close, np.eye(len(close)), atol=1e-5)
+            else:
+                bound = np.sqrt(6 / sum(value.shape))
+                assert 0.98 * bound < np.abs(value).max() <= bound
+    assert found == 8  # of two layers and two directions
+
+
 def test_attention_sums_to_one(tmp_path: Path) -> None:
     model, data, config = read_run(small_run(tmp_path, "lstm", 600))
     hl.train(model, data, config, max_epochs=1, enable_progress_bar=False)
@@ -190,6 +228,14 @@ def test_the_program_in_miniature(tmp_path: Path) -> None:
     assert "ensemble, 188 of 400 rows predicted: 0." in text
     if find_spec("matplotlib"):
         assert (tmp_path / "temporal.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_file_that_is_another(tmp_path: Path) -> None:
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    command = [sys.executable, str(FOLDER / "temporal.py"), "other.csv"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "other.csv: must be ETTh1.csv or ETTh2.csv of the ETT data" in done.stderr
 
 
 @pytest.mark.extra

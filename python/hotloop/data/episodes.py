@@ -80,7 +80,7 @@ class _Episodes:
         order = np.argsort(codes, kind="stable")
         found = np.split(rows[order], np.cumsum(np.bincount(codes))[:-1])
         small = [
-            f"{len(each)} of {show(plain(category))}"
+            f"{len(each)} of category {show(plain(category))}"
             for category, each in zip(names, found, strict=True)
             if len(each) < least
         ]

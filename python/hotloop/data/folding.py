@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from hotloop.base.rules import optional, reject, whole
+from hotloop.base.messages import named, warn
+from hotloop.base.rules import optional, reject, show, whole
 from hotloop.base.scalars import plain
 from hotloop.data.checks import check_weights
 from hotloop.data.folds import Origin, RowOrigin, Wish
@@ -28,7 +29,7 @@ from hotloop.data.partition import (
 from hotloop.data.sampling import Sampling, draw_rows, read_sampling
 from hotloop.data.sequential.sequences import split_sequences
 from hotloop.data.splits import DataSplits
-from hotloop.errors import ConfigError, DataError
+from hotloop.errors import ConfigError, DataError, DataWarning
 
 __all__ = ["FoldedSplits", "Places"]
 
@@ -144,7 +145,8 @@ class FoldedSplits(DataSplits):
             ``stratify=False``) have their share in each to within a row, groups go whole. By time
             the folds are an expanding walk-forward: the rows are cut into n + 1 blocks, and fold k
             trains on the first k + 1 of them and validates on the next, so that no training row
-            is later than a validation row.
+            is later than a validation row. Of a class with fewer rows than there are folds a
+            DataWarning says which folds, counted from 1, cannot validate it.
 
         Raises
         ------
@@ -161,14 +163,10 @@ class FoldedSplits(DataSplits):
         >>> len(data.rows("train")), len(data.rows("val")), len(data.rows("test"))
         (1280, 320, 197)
         """
-        if split not in (None, "random", "time"):
-            reject("split", "must be 'random' or 'time'", split)
-        origin = self._take_origin("fold")
-        n = whole(1 if split != "random" else 2)("n", n)
-        k = whole(0, n - 1)("k", k)
-        gap = optional(whole(0))("gap", gap)
-        rows = origin.fold(k, Wish(n, split, gap, self._seed, self._shuffle))
-        return self._with_rows({"train": rows.train, "val": rows.val})
+        wish = self._read_wish(n, split, gap)
+        made = self._fold(whole(0, wish.n - 1)("k", k), wish)
+        self._warn_of_rare_classes(wish)
+        return made
 
     def folds(self, n: int, *, split: str | None = None, gap: int | None = None) -> list[Self]:
         """All n folds of a cross-validation.
@@ -196,8 +194,10 @@ class FoldedSplits(DataSplits):
         ...     hl.train(nn.Linear(64, 10), fold, max_epochs=1).best_score for fold in data.folds(3)
         ... ]
         """
-        count = whole(1)("n", n)
-        return [self.fold(k, count, split=split, gap=gap) for k in range(count)]
+        wish = self._read_wish(n, split, gap)
+        made = [self._fold(k, wish) for k in range(wish.n)]
+        self._warn_of_rare_classes(wish)
+        return made
 
     def untrained_classes(self, fold: Self) -> list[Any]:
         """Classes of the training and validation rows that a fold of them does not train on.
@@ -213,13 +213,12 @@ class FoldedSplits(DataSplits):
             Their names, or ids where they have none; none where targets are no class for each row,
             and of data that was mapped, whose folds go by the classes before.
         """
-        ids = self._take_origin("fold").ids
-        if ids is None or ids.ndim != 1 or "map" in dict(self.facts):
+        ids = self._class_ids()
+        if ids is None:
             return []
-        rows = [self.rows(name) for name in ("train", "val") if name in self._splits]
-        known = np.unique(ids[np.concatenate(rows)])
-        lacking = np.setdiff1d(known[known >= 0], ids[fold.rows("train")]).astype(np.int64)
-        return [i if self.classes is None else self.classes[i] for i in lacking.tolist()]
+        known, _ = self._count_classes(ids)
+        lacking = np.setdiff1d(known, ids[fold.rows("train")])
+        return [self._name_class(i) for i in lacking.tolist()]
 
     def subset(self, rows: Any) -> Self:
         """The same data with fewer training rows.
@@ -289,6 +288,61 @@ class FoldedSplits(DataSplits):
         return made
 
     # ---- making them
+
+    def _read_wish(self, n: Any, split: Any, gap: Any) -> Wish:
+        if split not in (None, "random", "time"):
+            reject("split", "must be 'random' or 'time'", split)
+        n = whole(1 if split != "random" else 2)("n", n)
+        return Wish(n, split, optional(whole(0))("gap", gap), self._seed, self._shuffle)
+
+    def _fold(self, k: int, wish: Wish) -> Self:
+        rows = self._take_origin("fold").fold(k, wish)
+        return self._with_rows({"train": rows.train, "val": rows.val})
+
+    def _class_ids(self) -> npt.NDArray[Any] | None:
+        """By row number, where each has a class by which folds are made."""
+        ids = self._take_origin("fold").ids
+        return None if ids is None or ids.ndim != 1 or "map" in dict(self.facts) else ids
+
+    def _count_classes(self, ids: npt.NDArray[Any]) -> tuple[Rows, Rows]:
+        """Classes of the training and validation rows, and how many of these each has."""
+        rows = [self.rows(name) for name in ("train", "val") if name in self._splits]
+        known, counts = np.unique(ids[np.concatenate(rows)], return_counts=True)
+        return known[known >= 0].astype(np.int64), counts[known >= 0]
+
+    def _name_class(self, i: int) -> Any:
+        """By its id."""
+        names = self.classes
+        if isinstance(names, dict):  # beside other targets
+            names = names.get("label")
+        return i if names is None else names[i]
+
+    def _warn_of_rare_classes(self, wish: Wish) -> None:
+        """Says the same of each of the folds, so that it is said once."""
+        ids = self._class_ids()
+        if ids is None:
+            return
+        known, counts = self._count_classes(ids)
+        is_rare = counts < wish.n
+        if not is_rare.any():
+            return
+        origin = self._take_origin("fold")
+        try:
+            validated = [np.unique(ids[origin.fold(k, wish).val]) for k in range(wish.n)]
+        except DataError:  # of another fold, which says so where it is asked for
+            return
+        found = []
+        for i, count in zip(known[is_rare].tolist(), counts[is_rare].tolist(), strict=True):
+            lacking = [str(k + 1) for k, of in enumerate(validated) if i not in of]
+            of = "fold" if len(lacking) == 1 else "folds"
+            name = show(plain(self._name_class(i)))
+            found.append(f"{count} of class {name} (none in {of} {named(lacking)})")
+        warn(
+            f"folds: to be in the validation rows of each of {wish.n} folds a class needs as many "
+            f"rows, got {named(found)}; the scores of these folds say nothing of it; make fewer "
+            "folds, add rows of it, or leave it out",
+            DataWarning,
+        )
 
     def _set_sampling(self, sampler: Any, weights: Any, n_draws: Any) -> None:
         """Reads how training rows are drawn, when the splits are there."""

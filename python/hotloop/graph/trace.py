@@ -181,6 +181,7 @@ class Trace:
         self._scope: list[str] = []
         self._watched: dict[int, list[Call]] = {}
         self._batch: set[int] = set()
+        self._noted: dict[tuple[str, int], int] = {}
         self._shaped: list[Any] = []
         self._detached = 0
         self._tokens: list[Any] = []
@@ -339,6 +340,26 @@ class Trace:
     def is_of_batch(self, tensor: Tensor) -> bool:
         """Whether a tensor is one that :meth:`note_batch` was given."""
         return tensor.id_in(self) in self._batch
+
+    # ---- what one module tells another
+
+    def note(self, kind: str, value: Tensor, module: object = None) -> None:
+        """Notes a value for what runs later in this trace; a later one takes its place.
+
+        Parameters
+        ----------
+        kind : str
+            What it is.
+        value : Tensor
+        module : object, optional
+            Whose it is; None: of the batch.
+        """
+        self._noted[kind, id(module)] = value.id_in(self)
+
+    def noted(self, kind: str, module: object = None) -> Tensor | None:
+        """What :meth:`note` was given last; None: nothing."""
+        found = self._noted.get((kind, id(module)))
+        return None if found is None else self.wrap(found)
 
     # ---- scope and gradient
 

@@ -4,8 +4,8 @@
 alone. Cubes are channels-last, ``(batch, height, width, channels)``.
 
 Fitted nodes: MinMaxNormalizer, ZScoreNormalizerGlobal, TrainablePCA, RXGlobal, LADGlobal,
-SoftChannelSelector, ScoreToLogit, LearnableChannelMixer, ConcreteChannelMixer,
-DeepSVDDCenterTracker. Others: ZScoreNormalizer, RXPerBatch, PerPixelUnitNorm, SigmoidNormalizer,
+SoftChannelSelector, ScoreToLogit, LearnableChannelMixer, DeepSVDDCenterTracker. Others:
+ConcreteChannelMixer, ZScoreNormalizer, RXPerBatch, PerPixelUnitNorm, SigmoidNormalizer,
 BandpassByWavelength, DeepSVDDProjection. Losses: OrthogonalityLoss, ReconstructionLoss,
 SelectorEntropyLoss, SelectorDiversityLoss, DistinctnessLoss, DeepSVDDSoftBoundaryLoss, SoftIoULoss.
 Metrics: ExplainedVariance, ComponentOrthogonality, ScoreStatistics.

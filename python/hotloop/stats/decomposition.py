@@ -10,15 +10,16 @@ import numpy.typing as npt
 
 from hotloop.base.messages import warn
 from hotloop.errors import ConfigError, DataWarning
-from hotloop.stats.node import StatisticalNode
+from hotloop.stats.node import StatisticalNode, not_negative
 from hotloop.stats.statistics import Affine, Statistics
 
 __all__ = ["LearnableChannelMixer", "TrainablePCA"]
 
 
-def principal_components(
-    covariance: npt.NDArray[np.float64], k: int
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+_Array = npt.NDArray[np.float64]
+
+
+def principal_components(covariance: _Array, k: int) -> tuple[_Array, _Array]:
     """The k components of the largest variance, as rows, and these variances.
 
     Each has the sign with which its entry of the largest magnitude is positive.
@@ -52,6 +53,18 @@ class _Components(StatisticalNode):
                 f"{n_channels}, got {self.n_components}"
             )
         super()._resolve(n_channels)
+
+    def _components(self, found: Statistics) -> tuple[_Array, _Array]:
+        """The first components and their variances; warns where there are not as many."""
+        least = np.trace(found.covariance) * 1e-14
+        rank = int((np.linalg.eigvalsh(found.covariance) > least).sum())
+        if rank < self.n_components:
+            warn(
+                f"{self.title}: its input has variance in {rank} directions alone, got "
+                f"n_components={self.n_components}: the others are arbitrary",
+                DataWarning,
+            )
+        return principal_components(found.covariance, self.n_components)
 
 
 class TrainablePCA(_Components):
@@ -93,7 +106,7 @@ class TrainablePCA(_Components):
         eps: float = 1e-6,
     ) -> None:
         super().__init__(n_components, num_channels)
-        self.whiten, self.eps = bool(whiten), float(eps)
+        self.whiten, self.eps = bool(whiten), not_negative("TrainablePCA", "eps", eps)
         self.declare("components", buffers=("mean", "explained_variance", "total_variance"))
 
     def shapes(self, n_channels: int) -> Mapping[str, tuple[int, ...]]:
@@ -108,20 +121,12 @@ class TrainablePCA(_Components):
 
     def fit(self, found: Statistics) -> Mapping[str, npt.ArrayLike]:
         """The eigenvectors of the covariance."""
-        components, variance = principal_components(found.covariance, self.n_components)
-        total = np.trace(found.covariance)
-        rank = int((np.linalg.eigvalsh(found.covariance) > total * 1e-14).sum())
-        if rank < self.n_components:
-            warn(
-                f"TrainablePCA: its input has variance in {rank} directions alone, got "
-                f"n_components={self.n_components}: the others are arbitrary",
-                DataWarning,
-            )
+        components, variance = self._components(found)
         return {
             "mean": found.mean,
             "components": components,
             "explained_variance": variance,
-            "total_variance": total,
+            "total_variance": np.trace(found.covariance),
         }
 
     def affine(self) -> Affine | None:
@@ -167,7 +172,7 @@ class LearnableChannelMixer(_Components):
 
     def fit(self, found: Statistics) -> Mapping[str, npt.ArrayLike]:
         """The eigenvectors of the covariance."""
-        return {"weight": principal_components(found.covariance, self.n_components)[0]}
+        return {"weight": self._components(found)[0]}
 
     def affine(self) -> Affine | None:
         """The mixture."""

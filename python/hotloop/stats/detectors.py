@@ -12,7 +12,7 @@ from hotloop.base.messages import warn
 from hotloop.errors import DataError, DataWarning, ShapeError
 from hotloop.graph.creation import eye
 from hotloop.graph.factorization import cholesky, solve_triangular
-from hotloop.stats.node import PixelNode, StatisticalNode
+from hotloop.stats.node import PixelNode, StatisticalNode, not_negative
 from hotloop.stats.statistics import Affine, Statistics
 
 __all__ = ["LADGlobal", "RXGlobal", "RXPerBatch", "ScoreToLogit"]
@@ -43,7 +43,7 @@ class RXGlobal(StatisticalNode):
 
     def __init__(self, num_channels: int | None = None, eps: float = 1e-6) -> None:
         super().__init__(num_channels)
-        self.eps = float(eps)
+        self.eps = not_negative("RXGlobal", "eps", eps)
         self.declare("mean", "whitening")
 
     def shapes(self, n_channels: int) -> Mapping[str, tuple[int, ...]]:
@@ -62,8 +62,8 @@ class RXGlobal(StatisticalNode):
         n, rank = len(values), int((values > max(values[-1], 0.0) * 1e-12).sum())
         if rank < n:
             text = (
-                f"RXGlobal: the covariance of its input has rank {rank} of {n} (constant channels, "
-                f"or ones that depend on others), and eps={self.eps:g}"
+                f"{self.title}: the covariance of its input has rank {rank} of {n} (constant "
+                f"channels, or ones that depend on others), and eps={self.eps:g}"
             )
             if self.eps <= max(values[-1], 0.0) * 1e-14:
                 raise DataError(f"{text} does not make it invertible; use a larger eps, or a PCA")
@@ -74,8 +74,7 @@ class RXGlobal(StatisticalNode):
     @property
     def covariance(self) -> npt.NDArray[np.float64]:
         """The covariance, eps included, (channels, channels) of float64."""
-        w = self.statistics.get("whitening")
-        factor = np.linalg.inv(np.asarray(self.whitening.numpy(), np.float64) if w is None else w)
+        factor = np.linalg.inv(self.fitted("whitening"))
         made: npt.NDArray[np.float64] = factor @ factor.T
         return made
 
@@ -95,12 +94,14 @@ class RXPerBatch(PixelNode):
 
     Notes
     -----
-    ``(batch, ..., channels)`` in, ``(batch, ..., 1)`` out.
+    ``(batch, ..., channels)`` in, ``(batch, ..., 1)`` out. An image whose float32 covariance is not
+    positive definite, eps included, is an error: one with fewer pixels than channels, or channels
+    that depend on others, needs an eps of about a millionth of the variances, or a PCA before.
     """
 
     def __init__(self, eps: float = 1e-6) -> None:
         super().__init__()
-        self.eps = float(eps)
+        self.eps = not_negative("RXPerBatch", "eps", eps)
 
     def transform(self, x: Any) -> Any:
         """The score of each pixel."""
@@ -137,7 +138,7 @@ class LADGlobal(StatisticalNode):
     ``(..., channels)`` in, ``(..., 1)`` out: ``(x - M)^T L (x - M)``.
     """
 
-    needs = "variance"
+    needs = "mean"
 
     def __init__(self, num_channels: int | None = None) -> None:
         super().__init__(num_channels)
@@ -158,7 +159,7 @@ class LADGlobal(StatisticalNode):
         mean = found.mean
         middle = mean.mean()
         if middle == 0:
-            raise DataError("LADGlobal: the mean of its input must not be 0, got 0")
+            raise DataError(f"{self.title}: the mean of its input must not be 0, got 0")
         weights = 1 / (1 + ((mean[:, None] - mean) / middle) ** 2)
         np.fill_diagonal(weights, 0.0)
         degree = np.maximum(weights.sum(1), np.finfo(np.float64).tiny)
@@ -201,6 +202,8 @@ class ScoreToLogit(StatisticalNode):
 
     def fit(self, found: Statistics) -> Mapping[str, npt.ArrayLike]:
         """Scale 1, and the bias."""
+        if not found.std.any():
+            warn(f"{self.title}: the scores are {found.mean[0]:g} throughout", DataWarning)
         return {"scale": np.ones_like(found.mean), "bias": found.mean + 2 * found.std}
 
     def affine(self) -> Affine | None:

@@ -9,10 +9,17 @@ import numpy as np
 from hotloop.errors import ConfigError
 from hotloop.graph.creation import eye
 from hotloop.graph.elementary import sigmoid
+from hotloop.graph.symbolic import Tensor
 from hotloop.nn import functional as F
 from hotloop.nn.parameter import Parameter
 from hotloop.stats.calls import Calls, ModuleLoss
-from hotloop.stats.selection import ConcreteChannelMixer, SoftChannelSelector, entropy
+from hotloop.stats.node import counted, mean_over_pixels
+from hotloop.stats.selection import (
+    ConcreteChannelMixer,
+    SoftChannelSelector,
+    entropy,
+    shares_of,
+)
 from hotloop.stats.svdd import DeepSVDDCenterTracker
 
 __all__ = [
@@ -78,7 +85,13 @@ class ReconstructionLoss(ModuleLoss):
     def compute(self, calls: Calls) -> Any:
         """See :meth:`ModuleLoss.compute`."""
         made = calls[self.output].output if self.output else calls.output
-        return F.mse_loss(made, calls[self.target].output.detach())
+        wanted = calls[self.target].output.detach()
+        if made.shape != wanted.shape:
+            raise ConfigError(
+                f"{self.output or 'the model'!r} must return the shape of {self.target!r}, "
+                f"{wanted.shape}, got {made.shape}"
+            )
+        return mean_over_pixels((made - wanted) ** 2)
 
 
 class SelectorEntropyLoss(ModuleLoss):
@@ -127,7 +140,7 @@ def _shares(calls: Calls, name: str) -> Any:
             f"{name!r} must be a SoftChannelSelector or ConcreteChannelMixer, got a "
             f"{type(module).__name__}"
         )
-    return module.weights()
+    return shares_of(module)
 
 
 class DistinctnessLoss(ModuleLoss):
@@ -147,7 +160,7 @@ class DistinctnessLoss(ModuleLoss):
         """See :meth:`ModuleLoss.compute`."""
         found = calls[self.module].module
         mixes = isinstance(found, ConcreteChannelMixer)
-        rows = found.weights() if mixes else _rows_of(calls, self.module)
+        rows = shares_of(found) if mixes else _rows_of(calls, self.module)
         n = rows.shape[0]
         if n < 2:
             raise ConfigError(f"{self.module!r} must have at least two rows, got {n}")
@@ -186,7 +199,7 @@ class DeepSVDDSoftBoundaryLoss(ModuleLoss):
         calls.module(self.module, DeepSVDDCenterTracker)
         distance = calls[self.module].output
         r = F.softplus(self.radius)
-        return r * r + (distance - r * r).relu().mean() * (1 / self.nu)
+        return r * r + mean_over_pixels((distance - r * r).relu()) * (1 / self.nu)
 
 
 class SoftIoULoss(ModuleLoss):
@@ -207,6 +220,22 @@ class SoftIoULoss(ModuleLoss):
     def compute(self, calls: Calls) -> Any:
         """See :meth:`ModuleLoss.compute`."""
         logits = calls[self.output].output if self.output else calls.output
-        p, y = sigmoid(logits), calls.target.cast("float32").reshape(logits.shape)
+        p, y = sigmoid(logits), _like(calls.target, logits)
+        if (counts := counted(logits)) is not None:
+            p, y = p * counts, y * counts
         both = (p * y).sum()
         return 1.0 - (both + self.eps) / (p.sum() + y.sum() - both + self.eps)
+
+
+def _like(target: Any, logits: Any) -> Any:
+    """A mask in the shape of logits, which may have a dim of one channel more."""
+    if not isinstance(target, Tensor):
+        raise ConfigError("one target is needed, a mask, got several; give the masks alone")
+    if logits.shape not in (target.shape, (*target.shape, 1)):
+        raise ConfigError(
+            f"the target must have the logits' shape {logits.shape}, or that without a last dim of "
+            f"1, got {target.shape}"
+        )
+    if not target.dtype.is_floating_point:
+        target = target > 0  # -100 is the id of what counts nothing
+    return target.cast("float32").reshape(logits.shape)

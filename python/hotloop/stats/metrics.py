@@ -6,9 +6,13 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from hotloop.graph.creation import eye
+from hotloop.graph.statistics import channel_statistics
 from hotloop.stats.calls import Calls, ModuleMetric
 from hotloop.stats.decomposition import TrainablePCA
+from hotloop.stats.node import counted
 
 __all__ = ["ComponentOrthogonality", "ExplainedVariance", "ScoreStatistics"]
 
@@ -33,6 +37,8 @@ class ExplainedVariance(ModuleMetric):
         """See :meth:`ModuleMetric.compute`."""
         pca = calls.module(self.module, TrainablePCA)
         z = calls[self.module].input - pca.mean
+        if (counts := counted(z)) is not None:
+            z = z * counts
         left = z - (z @ pca.components.T) @ pca.components
         total = (z * z).sum()
         return {self.name: (total - (left * left).sum(), total)}
@@ -78,9 +84,17 @@ class ScoreStatistics(ModuleMetric):
     def compute(self, calls: Calls) -> Mapping[str, Any]:
         """See :meth:`ModuleMetric.compute`."""
         scores = calls[self.module].output
+        mask, channels = counted(scores), scores.shape[-1]
+        found = channel_statistics(  # in float64: squares of float32 have no variance left
+            scores.detach(),
+            scores.trace.const(np.zeros(channels), "float64"),
+            None if mask is None else mask.squeeze(-1).cast("bool"),
+            products=False,
+        )
+        n = found.count * float(channels)
         return {
-            f"{self.module}_mean": scores.mean(),
-            f"{self.module}_std": (scores * scores).mean(),
+            f"{self.module}_mean": (found.sums.sum(), n),
+            f"{self.module}_std": (found.products.sum(), n),
         }
 
     def finish(self, values: Mapping[str, float]) -> Mapping[str, float]:

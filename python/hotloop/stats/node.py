@@ -17,13 +17,28 @@ import numpy as np
 import numpy.typing as npt
 
 from hotloop.errors import ConfigError, HotloopError, ShapeError
+from hotloop.graph.build import is_number
+from hotloop.graph.loss_parts import with_parts
+from hotloop.graph.pointwise import where
 from hotloop.graph.symbolic import Tensor
+from hotloop.graph.trace import current
 from hotloop.nn.module import Module
 from hotloop.nn.recipes import Constant
 from hotloop.nn.uninitialized import UninitializedBuffer, UninitializedParameter
 from hotloop.stats.statistics import Affine, Statistics
 
-__all__ = ["PixelNode", "Seen", "StatisticalNode", "pixels_of", "watching"]
+__all__ = [
+    "PixelNode",
+    "Seen",
+    "StatisticalNode",
+    "counted",
+    "mask_of",
+    "masked",
+    "mean_over_pixels",
+    "not_negative",
+    "pixels_of",
+    "watching",
+]
 
 
 class Seen(NamedTuple):
@@ -54,15 +69,19 @@ def watching() -> Iterator[list[Seen]]:
         _watcher.reset(token)
 
 
-def pixels_of(input: Any) -> Any:
-    """The cube of a batch that is a dict, ``batch["cube"]``; else what was given.
+def not_negative(node: str, name: str, value: Any) -> float:
+    """A finite number of at least 0.
 
     Raises
     ------
     ConfigError
     """
-    if not isinstance(input, Mapping):
-        return input
+    if not is_number(value) or not 0 <= value < float("inf"):
+        raise ConfigError(f"{node}: {name} must be finite and at least 0, got {value!r}")
+    return float(value)
+
+
+def _cube_of(input: Mapping[str, Any]) -> Any:
     if "cube" in input:
         return input["cube"]
     if "x" in input:
@@ -71,6 +90,85 @@ def pixels_of(input: Any) -> Any:
         f"the batch has the entries {', '.join(map(repr, input))} and none named 'cube', which a "
         "node of hotloop.stats takes; name it so where the data is made"
     )
+
+
+def mask_of(input: Any) -> Tensor | None:
+    """Which pixels of a batch count, ``batch["mask"]`` as bools; None: all of them.
+
+    Raises
+    ------
+    ShapeError
+        If it has not the cube's shape without channels.
+    """
+    if not isinstance(input, Mapping) or "mask" not in input:
+        return None
+    mask, shape = input["mask"], tuple(_cube_of(input).shape[:-1])
+    if tuple(mask.shape) != shape:
+        raise ShapeError(
+            f"mask: must have the cube's shape without channels, {shape}, one bool for each pixel, "
+            f"got {tuple(mask.shape)}; it says which pixels count"
+        )
+    made: Tensor = mask.cast("bool")
+    return made
+
+
+def pixels_of(input: Any) -> Any:
+    """The cube of a batch that is a dict, ``batch["cube"]``, or what was given; as floats.
+
+    Raises
+    ------
+    ConfigError
+        If the dict has no cube.
+    """
+    x = _cube_of(input) if isinstance(input, Mapping) else input
+    is_whole = isinstance(x, Tensor) and not x.dtype.is_floating_point  # as sensors count
+    return x.cast("float32") if is_whole else x
+
+
+def masked(input: Mapping[str, Any]) -> dict[str, Any]:
+    """A batch whose pixels beside the mask are 0, for training and validation.
+
+    They may be NaN, which would spread to all gradients. Losses, metrics and nodes that take means
+    over pixels leave them out, as the mask is noted in the trace.
+
+    Raises
+    ------
+    ShapeError
+        If the mask has another shape than the cube.
+    """
+    mask = mask_of(input)
+    if mask is None:
+        return dict(input)
+    mask.trace.note("mask", mask)
+    name = "cube" if "cube" in input else "x"
+    return {**input, name: where(mask.unsqueeze(-1), pixels_of(input), 0.0)}
+
+
+def counted(x: Tensor) -> Tensor | None:
+    """Which pixels of a tensor ``(..., channels)`` count, as float32 ``(..., 1)`` of 0 and 1.
+
+    None: all; there is no mask, or the tensor's pixels are not the cube's.
+    """
+    mask = x.trace.noted("mask")
+    if mask is None or mask.shape != x.shape[:-1]:
+        return None
+    return mask.unsqueeze(-1).cast("float32")
+
+
+def mean_over_pixels(x: Tensor, dims: Sequence[int] | None = None) -> Tensor:
+    """The mean over dims, by default all, of the pixels of ``(..., channels)`` that count.
+
+    Of all dims it has its parts, so that micro-batches divide once.
+    """
+    counts = counted(x)
+    if counts is None:
+        return x.mean() if dims is None else x.mean(tuple(dims))
+    total = (x * counts).sum() if dims is None else (x * counts).sum(tuple(dims))
+    n = counts.sum().clamp(min=1.0)
+    if dims is not None:
+        return total / n
+    n = n * float(x.shape[-1])
+    return with_parts(total / n, total, n)
 
 
 class PixelNode(Module, abc.ABC):
@@ -90,17 +188,21 @@ class StatisticalNode(PixelNode):
 
     Attributes
     ----------
-    needs : {"range", "variance", "covariance"}
-        The least and the largest value; mean and variance of each channel; these and the
-        covariance.
+    needs : {"range", "mean", "variance", "covariance"}
+        The least and the largest value; the mean of each channel; its variance too; the mean and
+        the covariance of the channels.
+    is_affine : bool
+        Whether ``affine`` says what ``transform`` does.
+    is_per_channel : bool
+        Whether each output is of one channel.
     statistics : dict of str to array of float64
         What was fitted, exactly; empty before, and after a file was loaded, which has what
         ``state_dict`` has.
     """
 
     needs: ClassVar[str] = "covariance"
-    is_affine: ClassVar[bool] = False  # it has ``affine``
-    is_per_channel: ClassVar[bool] = False  # each output is of one channel
+    is_affine: bool = False
+    is_per_channel: bool = False
 
     def __init__(self, num_channels: int | None = None) -> None:
         super().__init__()
@@ -109,6 +211,7 @@ class StatisticalNode(PixelNode):
                 f"{type(self).__name__}: num_channels must be an integer, at least 1, got "
                 f"{num_channels!r}"
             )
+        self.title = type(self).__name__  # with its name in the model, once that is known
         self.num_channels = num_channels
         self.statistics: dict[str, npt.NDArray[np.float64]] = {}
         self.register_buffer("n_pixels_seen", np.zeros((), np.int64))
@@ -173,9 +276,10 @@ class StatisticalNode(PixelNode):
         self._check_channels(x)
         watcher = _watcher.get()
         if watcher is None and not self.is_fitted:
+            path = current(self.title).path
             raise HotloopError(
-                f"{type(self).__name__} must be fitted before it is used; train its model, "
-                "hl.train(model, data, max_epochs=0) fits alone"
+                f"{path}{', ' if path else ''}{type(self).__name__} must be fitted before it is "
+                "used; train its model, hl.train(model, data, max_epochs=0) fits alone"
             )
         made = self.transform(x)
         if watcher is not None:
@@ -203,8 +307,9 @@ class StatisticalNode(PixelNode):
             if not variable.is_lazy and variable.shape:
                 self.num_channels = self.num_channels or variable.shape[-1]
 
-    def take(self, found: Statistics) -> None:
-        """Fits the node."""
+    def take(self, found: Statistics, name: str = "") -> None:
+        """Fits the node, of that name in the model."""
+        self.title = f"{name}, {type(self).__name__}" if name else type(self).__name__
         values = self.fit(found)
         self.statistics = {name: np.asarray(v, np.float64) for name, v in values.items()}
         for name, value in self.statistics.items():

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from hotloop.base.messages import counted, warn
 from hotloop.errors import ConfigError, DataWarning, ShapeError
 from hotloop.graph.elementary import sigmoid
-from hotloop.stats.node import PixelNode, StatisticalNode
+from hotloop.stats.node import PixelNode, StatisticalNode, not_negative
 from hotloop.stats.statistics import Affine, Statistics
 
 __all__ = [
@@ -22,12 +22,6 @@ __all__ = [
     "ZScoreNormalizer",
     "ZScoreNormalizerGlobal",
 ]
-
-
-def _positive(node: str, name: str, value: float) -> float:
-    if not 0 <= value < float("inf"):
-        raise ConfigError(f"{node}: {name} must be finite and at least 0, got {value!r}")
-    return float(value)
 
 
 def _spatial(x: Any, node: str) -> tuple[int, ...]:
@@ -58,12 +52,12 @@ class MinMaxNormalizer(StatisticalNode):
     """
 
     needs = "range"
-    is_affine = is_per_channel = True
 
     def __init__(self, eps: float = 1e-6, use_running_stats: bool = True) -> None:
         super().__init__()
-        self.eps = _positive("MinMaxNormalizer", "eps", eps)
+        self.eps = not_negative("MinMaxNormalizer", "eps", eps)
         self.use_running_stats = bool(use_running_stats)
+        self.is_affine = self.is_per_channel = self.use_running_stats
         self.declare(buffers=("minimum", "maximum"))
 
     def shapes(self, n_channels: int) -> Mapping[str, tuple[int, ...]]:
@@ -81,7 +75,7 @@ class MinMaxNormalizer(StatisticalNode):
         assert found.highest is not None
         if found.lowest.min() == found.highest.max():
             warn(
-                f"MinMaxNormalizer: its input is {found.lowest.min():g} throughout: what new data "
+                f"{self.title}: its input is {found.lowest.min():g} throughout: what new data "
                 f"have beside that is divided by eps={self.eps:g}",
                 DataWarning,
             )
@@ -129,7 +123,7 @@ class ZScoreNormalizerGlobal(StatisticalNode):
 
     def __init__(self, num_channels: int | None = None, eps: float = 1e-8) -> None:
         super().__init__(num_channels)
-        self.eps = _positive("ZScoreNormalizerGlobal", "eps", eps)
+        self.eps = not_negative("ZScoreNormalizerGlobal", "eps", eps)
         self.declare("mean", "std")
 
     def shapes(self, n_channels: int) -> Mapping[str, tuple[int, ...]]:
@@ -141,7 +135,7 @@ class ZScoreNormalizerGlobal(StatisticalNode):
         constant = np.flatnonzero(found.std == 0)
         if len(constant):
             warn(
-                f"ZScoreNormalizerGlobal: {counted(len(constant), 'channel')} of its input "
+                f"{self.title}: {counted(len(constant), 'channel')} of its input "
                 f"{'is' if len(constant) == 1 else 'are'} constant, the first {constant[0]}: what "
                 f"new data have there is divided by eps={self.eps:g}",
                 DataWarning,
@@ -173,7 +167,7 @@ class ZScoreNormalizer(PixelNode):
 
     def __init__(self, eps: float = 1e-8) -> None:
         super().__init__()
-        self.eps = _positive("ZScoreNormalizer", "eps", eps)
+        self.eps = not_negative("ZScoreNormalizer", "eps", eps)
 
     def transform(self, x: Any) -> Any:
         """The normalized pixels."""
@@ -183,6 +177,8 @@ class ZScoreNormalizer(PixelNode):
 
 class SigmoidNormalizer(PixelNode):
     """``sigmoid((x - median) / (std + eps))`` by image and channel; nothing is fitted.
+
+    Of an even number of pixels the median is the lower of the two in the middle, as torch.median's.
 
     Parameters
     ----------
@@ -196,7 +192,7 @@ class SigmoidNormalizer(PixelNode):
 
     def __init__(self, eps: float = 1e-6) -> None:
         super().__init__()
-        self.eps = _positive("SigmoidNormalizer", "eps", eps)
+        self.eps = not_negative("SigmoidNormalizer", "eps", eps)
 
     def transform(self, x: Any) -> Any:
         """The normalized pixels."""
@@ -222,7 +218,7 @@ class PerPixelUnitNorm(PixelNode):
 
     def __init__(self, eps: float = 1e-8) -> None:
         super().__init__()
-        self.eps = _positive("PerPixelUnitNorm", "eps", eps)
+        self.eps = not_negative("PerPixelUnitNorm", "eps", eps)
 
     def transform(self, x: Any) -> Any:
         """The normalized pixels."""

@@ -2,52 +2,80 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from hotloop.errors import ConfigError
+from hotloop.errors import ConfigError, ShapeError
+from hotloop.graph.build import is_number
 from hotloop.graph.creation import scalar
 from hotloop.graph.elementary import log
 from hotloop.graph.reduction import softmax
 from hotloop.graph.trace import current
 from hotloop.nn.functional.activations import gumbel_softmax
 from hotloop.nn.init import normal_
+from hotloop.nn.module import Module
 from hotloop.nn.parameter import Parameter
 from hotloop.stats.node import PixelNode, StatisticalNode
 from hotloop.stats.statistics import Statistics
 
-__all__ = ["ConcreteChannelMixer", "SoftChannelSelector", "annealed"]
+__all__ = ["ConcreteChannelMixer", "SoftChannelSelector", "entropy", "shares_of"]
 
 
-def annealed(name: str, ends: tuple[float, float], steps: int) -> Any:
+class _Annealing:
     """A temperature that falls from one end to the other by the same factor each step.
 
     Parameters
     ----------
-    name : str
-        Of the number, after the path of the module that runs.
-    ends : (float, float)
+    node : str
+        The class that has it.
+    ends : float or (float, float)
     steps : int
         Optimizer steps until it is at the second; then it stays.
+
+    Raises
+    ------
+    ConfigError
     """
-    first, last = ends
 
-    def at(step: int) -> float:
-        return float(first * (last / first) ** min(step / steps, 1.0))
+    def __init__(self, node: str, ends: Any, steps: Any) -> None:
+        pair = (ends, ends) if is_number(ends) else ends
+        if not (
+            isinstance(pair, (tuple, list))
+            and len(pair) == 2
+            and all(is_number(end) and 0 < end < math.inf for end in pair)
+        ):
+            raise ConfigError(
+                f"{node}: temperature must be a positive number, or two of them for the first step "
+                f"and the last, got {ends!r}"
+            )
+        if type(steps) is not int or steps < 1:
+            raise ConfigError(f"{node}: steps must be an integer, at least 1, got {steps!r}")
+        self.ends, self.steps = (float(pair[0]), float(pair[1])), steps
 
-    return scalar(f"{current(name).path}.{name}", at)
+    def __call__(self, step: int) -> float:
+        first, last = self.ends
+        return float(first * (last / first) ** min(step / self.steps, 1.0))
+
+    def now(self) -> Any:
+        """In forward: the temperature of the step."""
+        return scalar(f"{current('temperature').path}.temperature", self)
 
 
-def _check_temperature(node: str, ends: Any, steps: Any) -> tuple[float, float]:
-    first, last = (ends, ends) if isinstance(ends, (int, float)) else ends
-    if not (0 < first < float("inf") and 0 < last < float("inf")):
-        raise ConfigError(f"{node}: temperature must be positive numbers, got {ends!r}")
-    if type(steps) is not int or steps < 1:
-        raise ConfigError(f"{node}: steps must be an integer, at least 1, got {steps!r}")
-    return float(first), float(last)
+def shares_of(module: Module) -> Any:
+    """The shares by which a selector chose, in the loss of the batch that it ran for."""
+    return current("shares").noted("shares", module)
+
+
+def _noted(module: Module, shares: Any) -> Any:
+    """Shares that the losses of this batch are to read: of Gumbel's noise there are others each
+    time.
+    """
+    current("shares").note("shares", shares, module)
+    return shares
 
 
 class SoftChannelSelector(StatisticalNode):
@@ -96,8 +124,8 @@ class SoftChannelSelector(StatisticalNode):
             )
         if type(k) is not int or k < 1:
             raise ConfigError(f"SoftChannelSelector: k must be an integer, at least 1, got {k!r}")
-        self.k, self.init, self.steps = k, init, steps
-        self.temperature = _check_temperature("SoftChannelSelector", temperature, steps)
+        self.k, self.init = k, init
+        self.temperature = _Annealing("SoftChannelSelector", temperature, steps)
         self.declare("logits")
         self.logits.requires_grad_(True)
 
@@ -122,8 +150,7 @@ class SoftChannelSelector(StatisticalNode):
 
     def weights(self) -> Any:
         """In forward: the share of each channel, (channels), of sum 1."""
-        temperature = annealed("temperature", self.temperature, self.steps)
-        return softmax(self.logits / temperature, -1)
+        return _noted(self, softmax(self.logits / self.temperature.now(), -1))
 
     def transform(self, x: Any) -> Any:
         """The weighted channels."""
@@ -175,20 +202,31 @@ class ConcreteChannelMixer(PixelNode):
                 raise ConfigError(
                     f"ConcreteChannelMixer: {name} must be an integer, at least 1, got {value!r}"
                 )
-        self.steps = steps
-        self.temperature = _check_temperature("ConcreteChannelMixer", temperature, steps)
+        self.temperature = _Annealing("ConcreteChannelMixer", temperature, steps)
         self.logits = Parameter(np.zeros((k, num_channels), np.float32))
         normal_(self.logits, 0.0, 0.01)  # rows that are equal would stay so but for noise
 
     def weights(self) -> Any:
         """In forward: the share of each input channel, (k, channels), rows of sum 1."""
-        temperature = annealed("temperature", self.temperature, self.steps)
+        temperature = self.temperature.now()
         if self.training:
-            return gumbel_softmax(self.logits, tau=temperature, dim=-1)
-        return softmax(self.logits / temperature, -1)
+            return _noted(self, gumbel_softmax(self.logits, tau=temperature, dim=-1))
+        return _noted(self, softmax(self.logits / temperature, -1))
 
     def transform(self, x: Any) -> Any:
-        """The mixtures of each pixel."""
+        """The mixtures of each pixel.
+
+        Raises
+        ------
+        ShapeError
+            For another number of channels.
+        """
+        n = self.logits.shape[1]
+        if x.shape[-1] != n:
+            raise ShapeError(
+                f"ConcreteChannelMixer has {n} channels, got a cube with {x.shape[-1]} (shape "
+                f"{x.shape})"
+            )
         return x @ self.weights().T
 
 

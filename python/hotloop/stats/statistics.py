@@ -12,7 +12,7 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
-from hotloop.errors import DataError
+from hotloop.errors import DataError, HotloopError
 
 __all__ = ["Affine", "Statistics"]
 
@@ -61,15 +61,16 @@ class Statistics:
     lowest, highest : array (C,) of float64 or None
         None: not known, behind a map that mixes channels.
     mean : array (C,) of float64
-    covariance : array (C, C) of float64
-        Divided by ``count - 1``. Where it was not asked for, its diagonal alone is not 0.
+    spread : array (C, C) or (C,) of float64, or None
+        The covariance, or the variances alone, divided by ``count - 1``. None: not known, as
+        variances are behind a map that mixes channels.
     """
 
     count: int
     lowest: _Array | None
     highest: _Array | None
     mean: _Array
-    covariance: _Array
+    spread: _Array | None
 
     @classmethod
     def of_sums(
@@ -88,18 +89,35 @@ class Statistics:
             Of ``(x - shift) (x - shift)^T``, or its diagonal.
         shift : array (C,)
         """
-        if products.ndim == 1:
-            products = np.diag(products)
-            centred = products - np.diag(sums * sums / count)
-        else:
-            centred = products - np.outer(sums, sums) / count
-        covariance = centred / max(count - 1, 1)
-        return cls(int(count), lowest, highest, shift + sums / count, covariance)
+        of_means = sums * sums if products.ndim == 1 else np.outer(sums, sums)
+        spread = (products - of_means / count) / max(count - 1, 1)
+        return cls(int(count), lowest, highest, shift + sums / count, spread)
+
+    @property
+    def covariance(self) -> _Array:
+        """Of the channels, (C, C); divided by ``count - 1``.
+
+        Raises
+        ------
+        HotloopError
+            If the node did not ask for it.
+        """
+        if self.spread is None or self.spread.ndim == 1:
+            raise _not_asked("covariance")
+        return self.spread
 
     @property
     def variance(self) -> _Array:
-        """Of each channel, (C,); divided by ``count - 1``."""
-        return np.maximum(np.diag(self.covariance), 0.0)
+        """Of each channel, (C,); divided by ``count - 1``.
+
+        Raises
+        ------
+        HotloopError
+            If the node did not ask for it.
+        """
+        if self.spread is None:
+            raise _not_asked("variance")
+        return np.maximum(np.diag(self.spread) if self.spread.ndim == 2 else self.spread, 0.0)
 
     @property
     def std(self) -> _Array:
@@ -114,7 +132,7 @@ class Statistics:
         DataError
             With the first channel that has some; ``name`` is the node's.
         """
-        bad = np.flatnonzero(~np.isfinite(self.mean) | ~np.isfinite(self.variance))
+        bad = np.flatnonzero(~np.isfinite(self.mean))
         if len(bad):
             raise DataError(
                 f"{name}: statistics of its input must be finite, got NaN or infinity in "
@@ -125,7 +143,12 @@ class Statistics:
     def through(self, affine: Affine) -> Statistics:
         """The statistics of what the map makes of the pixels."""
         matrix, offset = affine.matrix, affine.offset
-        covariance = matrix @ self.covariance @ matrix.T
+        spread = self.spread
+        if spread is not None and spread.ndim == 2:
+            spread = matrix @ spread @ matrix.T
+            spread = (spread + spread.T) / 2
+        elif spread is not None:
+            spread = matrix**2 @ spread if affine.is_per_channel else None
         low, high = self.lowest, self.highest
         if low is None or high is None or not affine.is_per_channel:
             low = high = None
@@ -134,6 +157,11 @@ class Statistics:
             least = np.where(matrix > 0, matrix * low, matrix * high).sum(1) + offset
             most = np.where(matrix > 0, matrix * high, matrix * low).sum(1) + offset
             low, high = least, most
-        return Statistics(
-            self.count, low, high, matrix @ self.mean + offset, (covariance + covariance.T) / 2
-        )
+        return Statistics(self.count, low, high, matrix @ self.mean + offset, spread)
+
+
+def _not_asked(name: str) -> HotloopError:
+    return HotloopError(
+        f"statistics: the {name} is known to nodes that ask for it, write needs = {name!r} in the "
+        "class"
+    )

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from hotloop.errors import ConfigError
 from hotloop.nn.linear import Linear
-from hotloop.stats.node import PixelNode, StatisticalNode
+from hotloop.stats.node import PixelNode, StatisticalNode, mean_over_pixels
 from hotloop.stats.statistics import Statistics
 
 __all__ = ["DeepSVDDCenterTracker", "DeepSVDDProjection"]
@@ -64,7 +64,7 @@ class DeepSVDDCenterTracker(StatisticalNode):
     ``(..., channels)`` in, ``(..., 1)`` out, by the centre before the batch.
     """
 
-    needs = "variance"
+    needs = "mean"
 
     def __init__(self, num_channels: int | None = None, alpha: float = 0.1) -> None:
         super().__init__(num_channels)
@@ -85,9 +85,8 @@ class DeepSVDDCenterTracker(StatisticalNode):
 
     def transform(self, x: Any) -> Any:
         """The squared distances."""
-        center = self.center
+        away = x - self.center  # as it was before this batch
         if self.training:
-            mean = x.detach().mean(tuple(range(x.ndim - 1)))
-            self.center.assign(center * (1 - self.alpha) + mean * self.alpha)
-        away = x - center
+            mean = mean_over_pixels(x.detach(), range(x.ndim - 1))
+            self.center.assign(self.center * (1 - self.alpha) + mean * self.alpha)
         return (away * away).sum(-1, keepdim=True)

@@ -39,6 +39,7 @@ from hotloop.training.plans.fitted import (
     FittedTarget,
     PredictOnly,
     check_model,
+    check_nodes,
     exclusive,
     fitted_of,
     warn_of_untrained_norms,
@@ -626,6 +627,7 @@ def evaluate(
             "and targets go together: write evaluate(model, (X, y))"
         )
     given, model = model, check_model("evaluate", model, loaded=True)
+    check_nodes("evaluate", model)
     if config is None and given is not model:  # a result has the configuration of its run
         config = getattr(given, "config", None)
     known = fitted_of(model)

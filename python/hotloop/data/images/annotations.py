@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from hotloop.base.messages import warn
 from hotloop.base.rules import optional, reject, show, whole
-from hotloop.data.images.sources import read_mask_by_pillow, require_pillow
+from hotloop.data.images.sources import find_image_size, read_mask_by_pillow, require_pillow
 from hotloop.data.options import read_classes
 from hotloop.data.parallel import parallel_map
 from hotloop.data.targets import Targets
-from hotloop.errors import ConfigError, DataError
+from hotloop.errors import ConfigError, DataError, DataWarning
 
 __all__ = [
     "Wanted",
@@ -32,6 +33,7 @@ __all__ = [
     "pack_annotations",
     "read_points",
     "read_wanted",
+    "warn_of_points_outside",
 ]
 
 Array = npt.NDArray[Any]
@@ -40,6 +42,7 @@ _IDS_MAX = 65535  # of 16 bits
 _POINTS_MAX = 4096  # HL_POINTS_MAX
 _FILE_BYTES_MAX = 2**30  # HL_IMAGE_FILE_BYTES_MAX
 _COLUMNS = (2, 3)  # x and y, and whether the point is labelled
+_COMPARED = 1000  # images of the largest coordinates whose sizes are looked at
 _MIRRORS = ("random_horizontal_flip", "random_vertical_flip")
 
 
@@ -188,6 +191,45 @@ def read_points(columns: Sequence[Sequence[Any]], wanted: Wanted) -> npt.NDArray
         for k, values in enumerate((x, y, np.ones(len(x)))):
             made[labelled, i, k] = values[labelled]
     return made
+
+
+def warn_of_points_outside(
+    paths: Sequence[str], points: npt.NDArray[np.float32], wanted: Wanted
+) -> None:
+    """Warns of points that lie outside the image of their row, most likely in other units.
+
+    What augmentation crops away is none of that: sizes are those of the files, by their headers.
+    Of many rows those with the largest coordinates are looked at, where other units show first. A
+    pixel beyond the border is none either: some count from the corner of the first pixel.
+
+    Parameters
+    ----------
+    paths : sequence of str
+        Of the images.
+    points : array
+        As :func:`read_points` gives them.
+    wanted : Wanted
+    """
+    x, y = (np.where(points[..., 2] > 0, points[..., axis], 0.0) for axis in (0, 1))
+    is_negative = (np.minimum(x, y) < -1).any(axis=1)
+    largest = [np.argsort(-each.max(axis=1), kind="stable")[:_COMPARED] for each in (x, y)]
+    rows = np.unique(np.concatenate([*largest, np.flatnonzero(is_negative)[:_COMPARED]]))
+    # no bar: there are few of them
+    found = parallel_map(find_image_size, [paths[row] for row in rows], progress=False)
+    height, width = np.array(found).T[:, :, None]
+    is_outside = (np.minimum(x, y)[rows] < -1) | (x[rows] > width) | (y[rows] > height)
+    is_outside &= height > 0  # else the file is bad, which shows when a batch needs it
+    if not is_outside.any():
+        return
+    at, i = np.argwhere(is_outside)[0]
+    row, names = rows[at], ", ".join(wanted.points[i][:2])
+    warn(
+        f"points: those outside their image count as not labelled, got ({names}) = "
+        f"({x[row, i]:g}, {y[row, i]:g}) in row {row}, where {paths[row]} has "
+        f"{width[at, 0]} x {height[at, 0]} pixels (width x height); give pixels of the upright "
+        "image, and nothing, or a visibility of 0, for a point that is out of sight",
+        DataWarning,
+    )
 
 
 def _refuse(column: str, rule: str, values: Array, row: int) -> None:

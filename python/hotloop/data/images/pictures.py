@@ -25,6 +25,7 @@ from hotloop.data.images.annotations import (
     name_targets,
     pack_annotations,
     read_wanted,
+    warn_of_points_outside,
 )
 from hotloop.data.images.buckets import find_ratios, nearest_shape, read_shapes
 from hotloop.data.images.disk_cache import read_disk_cache
@@ -446,7 +447,8 @@ class ImageData(SeriesData):
             first pixel being (0, 0), or (x, y, visibility): 0 where it is not labelled, as in COCO.
             Nor is it where all of its columns are empty. y is float32 ``(batch, points, 3)``: x and
             y in pixels of the batch's images, and a weight of 1; 0, 0 and 0 for what is not
-            labelled or lies outside.
+            labelled or lies outside. Where one lies outside the image of its own file, a
+            DataWarning names the first: it may be in other units.
         flip_pairs : list of (int, int), optional
             Points, by number from 0, that change places where an image is mirrored: left and right
             eyes. Needed where augment flips images with several points; [] if none do.
@@ -529,9 +531,12 @@ class ImageData(SeriesData):
         mask_classes = classes_of_mask(classes, wanted, label)
 
         def read(of: Any, at: Any) -> ImageFiles:
-            return read_image_table(
+            found = read_image_table(
                 of, path, label, wanted=wanted, root=at, follow_symlinks=follow_symlinks
             )
+            if found.points is not None:
+                warn_of_points_outside(found.paths, found.points, wanted)
+            return found
 
         files = read(table, root)
         own = {

@@ -270,7 +270,10 @@ class Keeper:
         return 1 if since >= max(limit, self._rest * (not self._unit)) else sys.maxsize
 
     def is_due(self, steps: int, *, ended_epoch: int | None = None) -> bool:
-        """Whether a checkpoint is to be written now; while one is being written none is.
+        """Whether a checkpoint is to be written now.
+
+        While one is being written none is due by steps or time: the next one comes later. Epochs
+        that were asked for have one each, and saving waits for the writer.
 
         Parameters
         ----------
@@ -279,7 +282,9 @@ class Keeper:
         ended_epoch : int, optional
             The epoch that has just ended; within one None.
         """
-        if not self.saves_last or self._writer.is_busy or steps <= self.handed_at:
+        if not self.saves_last or steps <= self.handed_at:
+            return False
+        if self._writer.is_busy and self._unit != "epochs":
             return False
         since = time.perf_counter() - self._saved_time
         if self._unit == "steps":
@@ -344,9 +349,9 @@ class Keeper:
         path = os.path.join(folder, CHECKPOINTS, f"step-{steps:09d}.safetensors")
         self.handed_at, self._epoch = steps, epoch
         self._saved_time = time.perf_counter()
-        self._writer.submit("last", lambda: self._write(snapshot, path))
+        self._writer.submit("last", lambda: self._write(snapshot, path, steps))
 
-    def _write(self, snapshot: Snapshot, path: str) -> str:
+    def _write(self, snapshot: Snapshot, path: str, steps: int) -> str:
         began = time.perf_counter()
         for name in snapshot.run["trainable"]:  # of a run that went wrong nothing is saved
             value = snapshot.tensors.get(name)
@@ -362,6 +367,7 @@ class Keeper:
         del self._kept[_KEPT:]
         self._keep_within(path)
         self._cost = time.perf_counter() - began
+        self.saved_at = steps
         return path
 
     def save_best(
@@ -446,7 +452,6 @@ class Keeper:
             written.append(done.path)
             if done.kind == "last":
                 self.last_path = done.path
-                self.saved_at = self.handed_at
         return written
 
     def wait(self) -> None:

@@ -284,9 +284,11 @@ class TrainingConfig:
     save_last : bool
         Whether the two latest checkpoints are kept, from which a run goes on (``resume``).
     save_every : int, str or timedelta, optional
-        Epochs, ``"500 steps"`` or a time such as ``"10m"`` from one checkpoint to the next; while
-        one is being written the next one waits. Without it at the end of an epoch, and within one
-        every five minutes, but not before ten seconds, and a fiftieth of the time at most.
+        Epochs, ``"500 steps"`` or a time such as ``"10m"`` from one checkpoint to the next. Of
+        epochs each that is due is written, for which training waits at the epoch's end while the
+        one before is being written; by steps or time it never waits, and the next one is made
+        after that. Without it at the end of an epoch, and within one every five minutes, but not
+        before ten seconds, and a fiftieth of the time at most.
     max_disk : int or str, optional
         Bytes that the checkpoints of a run may take; older ones go first, then the worst models.
     resume_strict : bool

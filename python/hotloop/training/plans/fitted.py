@@ -22,9 +22,17 @@ from hotloop.base.messages import counted, warn
 from hotloop.base.rules import show
 from hotloop.data.frames.columns import is_table, read_frame
 from hotloop.data.frames.encoding import Encoding
-from hotloop.errors import BusyError, ConfigError, DataWarning, ModelWarning, ShapeError
+from hotloop.errors import (
+    BusyError,
+    ConfigError,
+    DataWarning,
+    HotloopError,
+    ModelWarning,
+    ShapeError,
+)
 from hotloop.nn.module import Module
 from hotloop.nn.state import METADATA
+from hotloop.stats.node import StatisticalNode
 from hotloop.training.config import TrainingConfig
 from hotloop.training.plans.wavelengths import FIELD, check_wavelengths
 
@@ -33,6 +41,7 @@ __all__ = [
     "FittedTarget",
     "PredictOnly",
     "check_model",
+    "check_nodes",
     "exclusive",
     "fitted_of",
     "set_metadata",
@@ -262,6 +271,28 @@ def check_model(what: str, model: Any, *, loaded: bool = False) -> Any:
     elif hasattr(model, "state_dict"):
         fix = "build the module and load_state_dict the values"
     raise ConfigError(f"{what}: model must be a hotloop.nn.Module, got {got}; {fix}")
+
+
+def check_nodes(what: str, model: Any) -> None:
+    """Refuses a model with statistical nodes that are not fitted.
+
+    Raises
+    ------
+    HotloopError
+        With their names; ``what`` says who asks.
+    """
+    if not isinstance(model, Module):
+        return
+    left = [
+        name or type(module).__name__
+        for name, module in model.named_modules()
+        if isinstance(module, StatisticalNode) and not module.is_fitted
+    ]
+    if left:
+        raise HotloopError(
+            f"{what}: {', '.join(left[:6])} must be fitted first; train the model, "
+            "hl.train(model, data, max_epochs=0) fits alone"
+        )
 
 
 def fitted_of(model: Module) -> Fitted | None:

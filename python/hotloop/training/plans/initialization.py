@@ -26,6 +26,7 @@ from hotloop.nn.parameter import writing
 from hotloop.stats.node import Seen, StatisticalNode, watching
 from hotloop.stats.statistics import Affine, Statistics
 from hotloop.training.plans.accelerator import device_of_statistics
+from hotloop.training.plans.masks import masked_inputs
 from hotloop.training.plans.runtime import (
     SLICE_SECONDS,
     Runtime,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from hotloop import _core
     from hotloop.data.module import DataModule
     from hotloop.data.split import Split
+    from hotloop.graph.symbolic import Tensor
     from hotloop.graph.trace import Trace
     from hotloop.nn.module import Module
     from hotloop.training.config import TrainingConfig
@@ -255,12 +257,15 @@ class _Task(NamedTuple):
     name : str
     value, source : int
         Its input, and what statistics are taken of.
+    needs_products : bool
+        Whether its statistics follow from products of every two channels of the source.
     """
 
     node: StatisticalNode
     name: str
     value: int
     source: int
+    needs_products: bool
 
 
 class _Traced(NamedTuple):
@@ -269,6 +274,7 @@ class _Traced(NamedTuple):
     tasks: list[_Task]
     sources: dict[int, str]  # to the names of their sums
     ways: _Ways
+    pixels: float  # of a sample, where a mask says which of them count; else 0
 
 
 class _Totals:
@@ -337,6 +343,8 @@ class Fitting:
         Over the data, after ``run``.
     seconds : float
         That it took.
+    share : float
+        Of the pixels, that the mask lets count; 1 without a mask.
     """
 
     def __init__(
@@ -349,6 +357,7 @@ class Fitting:
         self.variables = [variable for node in nodes.values() for variable in _variables(node)]
         self.n_passes = 0
         self.seconds = 0.0
+        self.share = 1.0
 
     def run(self, check: Callable[[], None] = lambda: None) -> None:
         """Fits all nodes, or none.
@@ -400,12 +409,15 @@ class Fitting:
                 for name, found in self._sum(runtime, [one], left, {}, check)[1].items()
             }
             traced, found = self._sum(runtime, groups, left, shifts, check)
+            n_pixels = traced.pixels * sum(group.rows * group.batches for group in groups)
             for task in traced.tasks:
                 known = found[traced.sources[task.source]]
                 known.check_finite(task.name)
+                if n_pixels:
+                    self.share = min(self.share, known.count / n_pixels)
                 known = known.through(traced.ways.affine(task.value, task.source))
                 with writing(_variables(task.node)):
-                    task.node.take(known)
+                    task.node.take(known, task.name)
         finally:
             runtime.close()
 
@@ -471,8 +483,8 @@ class Fitting:
     ) -> _Traced:
         fields = gather_batch(trace, split, rows, self._data.transforms, ())
         trace.note_batch(fields.values())
-        x = nest_fields(fields)["x"]
-        mask = x.get("mask") if isinstance(x, Mapping) else None
+        x = masked_inputs(self._model, nest_fields(fields)["x"])
+        mask = trace.noted("mask")
         with watching() as seen:
             call_model(self._model, x)
         ways = _Ways(trace, seen)
@@ -485,13 +497,11 @@ class Fitting:
             value = trace.wrap(task.source)
             n = value.shape[-1]
             shift = trace.const(shifts.get(name, np.zeros(n)), "float64")
-            needs = {one.node.needs for one in tasks if one.source == task.source}
-            counts = None
-            if mask is not None and tuple(mask.shape) == tuple(value.shape[:-1]):
-                counts = mask.cast("bool")
-            products = "covariance" in needs and bool(shifts)
+            counts = _of_pixels(mask, value, task.name)
+            needed = any(one.needs_products for one in tasks if one.source == task.source)
+            products = needed and bool(shifts)
             totals.add(trace, name, channel_statistics(value, shift, counts, products=products))
-        return _Traced(tasks, sources, ways)
+        return _Traced(tasks, sources, ways, 0.0 if mask is None else mask.numel() / rows)
 
     def _choose(
         self, ways: _Ways, seen: list[Seen], left: Mapping[str, StatisticalNode]
@@ -511,8 +521,12 @@ class Fitting:
             way = ways.to(one.input.id)
             is_known = one.node.needs != "range" or way.is_per_channel
             source = way.source if is_known else one.input.id
+            # The variance of a mixture of channels follows from their covariance alone.
+            needs_products = one.node.needs == "covariance" or (
+                one.node.needs == "variance" and not way.is_per_channel
+            )
             if not ways.waits(source):
-                tasks.append(_Task(one.node, name, one.input.id, source))
+                tasks.append(_Task(one.node, name, one.input.id, source, needs_products))
         ran = {id(one.node) for one in seen}
         for name, node in left.items():
             if id(node) not in ran:
@@ -524,6 +538,29 @@ def _not_reached(name: str, node: StatisticalNode) -> ConfigError:
     return ConfigError(
         f"{name}: forward does not reach this {type(node).__name__}, so that it cannot be fitted; "
         "call it, or take it out of the model"
+    )
+
+
+def _of_pixels(mask: Tensor | None, value: Tensor, name: str) -> Tensor | None:
+    """The mask of what statistics are taken of, if that has the cube's pixels.
+
+    Raises
+    ------
+    ConfigError
+        If it has other pixels, so that it is not known which of them count.
+    """
+    if mask is None or value.ndim < 2:
+        return None
+    if value.shape[:-1] == mask.shape:
+        return mask
+    if value.shape[:-1] == (mask.numel(),):
+        return mask.reshape(-1)  # pixels in a row
+    if value.ndim == 2:
+        return None  # one vector of each image
+    raise ConfigError(
+        f"{name}: the batch has a mask of shape {mask.shape}, got an input of pixels "
+        f"{value.shape[:-1]}, of which it is not known which count; put the node before what "
+        "changes the pixels, or leave the mask out"
     )
 
 

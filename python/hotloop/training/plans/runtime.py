@@ -199,6 +199,8 @@ class Runtime:
         Whether the device's memory is not the host's.
     deterministic : bool
         Whether plans take only kernels that give the same bits every run.
+    benchmarks : bool
+        Whether kernels are chosen by timing them.
     """
 
     def __init__(
@@ -237,7 +239,7 @@ class Runtime:
         self.has_own_memory = device.memory() is not None
         self.is_fed = self.has_own_memory  # an array that is read once need not be resident
         # Autotuning may choose another kernel the next time, and other kernels have other bits.
-        self._benchmarks = config is not None and config.benchmark and not self.deterministic
+        self.benchmarks = config is not None and config.benchmark and not self.deterministic
         self._captures = config is None or config.cuda_graph is not False
         self._recomputed = _named_modules(model, config) if trains else {}
         self.recompute = (share_of(config) or 0.0) if trains and config else 0.0
@@ -567,7 +569,7 @@ class Runtime:
             "capture": self._captures,
             "fed": self.is_fed,
             "deterministic": self.deterministic,
-            "benchmark": self._benchmarks,
+            "benchmark": self.benchmarks,
             "recompute": self.recompute,
         }
         if by_node:

@@ -24,6 +24,7 @@ from hotloop.training.config.parts import EMAConfig
 from hotloop.training.plans.batch import call_step
 from hotloop.training.plans.fitted import Fitted
 from hotloop.training.plans.layers import scales_of_layers
+from hotloop.training.plans.masks import masked_batch, masked_targets
 from hotloop.training.plans.methods import check_methods, check_sequences
 from hotloop.training.plans.mixing import check_mixing, mix_batch, mix_losses
 from hotloop.training.plans.optimizers import optimizer_op
@@ -210,17 +211,19 @@ class Steps:
         self._transforms = data.transforms if transforms is None else transforms
         self.target_scale = TargetScale(self._transforms, list(data.targets))
         self._user_step = getattr(runtime.model, "training_step", None)
+        is_own_step = self._user_step is not None
+        self._targets = data.targets if is_own_step else masked_targets(runtime.model, data)
         self._padding = _padding_of(data)
         if self._padding is not None and self._user_step is None:
             check_sequences(runtime.model, self._padding[0])
         self._ignores_lengths = False  # a forward that counts padding as it does rows
         check_mixing(
             config,
-            is_own_step=self._user_step is not None,
+            is_own_step=is_own_step,
             has_lengths=self._padding is not None,
         )
         self.tasks = make_tasks(
-            config, data, is_own_step=self._user_step is not None, keeps_matrix=keeps_matrix
+            config, self._targets, is_own_step=is_own_step, keeps_matrix=keeps_matrix
         )
         for field, given in (
             ("loss", config.loss != "auto"),
@@ -272,7 +275,8 @@ class Steps:
         steps = self.data.augment_steps if training else ()
         fields = gather_batch(trace, split, rows, self._transforms, steps)
         trace.note_batch(fields.values())
-        return nest_fields(fields)
+        is_own_step = self._user_step is not None
+        return masked_batch(self.runtime.model, nest_fields(fields), is_own_step=is_own_step)
 
     def _make(self, batch: dict[str, Any], *, training: bool = False) -> Made:
         """The losses of a batch, by training_step or from forward's output."""
@@ -288,7 +292,8 @@ class Steps:
         check_output(self.runtime.model, output)
         calls.output = output
         if self.loss is None:
-            self.loss = resolve_loss(self.config, self.data, output, _shapes_of_targets(batch))
+            shapes = _shapes_of_targets(batch)
+            self.loss = resolve_loss(self.config, self.data, self._targets, output, shapes)
             self._read_tasks(output, batch)
             self.doubt = self._find_doubt(output)
             self._check_scaled(output)

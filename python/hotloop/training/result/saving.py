@@ -46,7 +46,7 @@ from hotloop.training.plans.accelerator import (
     open_placement,
     take_autotune_cache,
 )
-from hotloop.training.plans.fitted import Fitted, PredictOnly, exclusive, fitted_of
+from hotloop.training.plans.fitted import Fitted, PredictOnly, check_nodes, exclusive, fitted_of
 from hotloop.training.plans.runtime import Runtime, run_whole
 from hotloop.training.plans.target_scale import scale_of
 from hotloop.training.predictor import trace_forward
@@ -102,6 +102,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
             "save(model, path)"
         )
     path = check_path("save: path", path)
+    check_nodes("save", model)
     for value in (*model.parameters(), *model.buffers()):
         value.check_current()
     described, constants = describe_model(model)

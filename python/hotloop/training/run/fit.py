@@ -36,7 +36,7 @@ from hotloop.training.plans.precision import wants_scale
 from hotloop.training.plans.steps import metadata_of
 from hotloop.training.result.history import History
 from hotloop.training.result.result import TrainResult
-from hotloop.training.run.header import describe_fitting
+from hotloop.training.run.header import describe_fitted
 from hotloop.training.run.loop import TIMINGS, Run
 from hotloop.training.run.planner import Planner
 from hotloop.training.run.signals import Interrupts, end_as_interrupted, is_interactive
@@ -165,7 +165,7 @@ def train(
                     if planner.is_fitted_alone:
                         seconds = time.perf_counter() - began
                         if not is_quiet:
-                            show(f"hotloop: fitted {describe_fitting(planner)}")
+                            show(f"hotloop: {describe_fitted(planner)}")
                         set_metadata(model, metadata_of(model, data, planner.config))
                         result = _result_of_nothing(planner, seconds, "completed")
                     else:

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hotloop.base.messages import counted, show
+from hotloop.base.messages import counted, once, show
 from hotloop.base.rules import reject, whole
 from hotloop.base.structure import flatten, unflatten
 from hotloop.data.module import DataModule
@@ -96,7 +96,8 @@ def cross_validate(
     ConfigError, DataError, ShapeError, TraceError, NotFiniteError, OutOfMemoryError
         As :func:`hotloop.train` and ``DataModule.fold`` do; the text names the fold.
     DataError
-        If a fold would train without a class that other rows have; no fold is trained then.
+        If a fold would train without a class that other rows have; no fold is trained then. Where
+        validation rows lack one, a DataWarning names it and the folds, as ``DataModule.fold``.
     ConfigError
         If make_model returns no Module, or one that was returned before.
     TrainingInterrupted
@@ -142,9 +143,15 @@ def cross_validate(
     labels: list[Any] = []
     classes: Any = None
     seen: Seen = {}
+    told: set[str] = set()
+
+    def divide(k: int) -> DataModule:
+        with once(told):
+            return data.fold(k, n, split=split, gap=gap)
+
     for k in range(n):
         with _naming(k, n):
-            _check_classes(data, data.fold(k, n, split=split, gap=gap))
+            _check_classes(data, divide(k))
 
     def complete() -> CrossValidation:
         """Of the folds that have ended."""
@@ -165,7 +172,7 @@ def cross_validate(
     for k in range(n):
         try:
             with _naming(k, n):
-                fold = data.fold(k, n, split=split, gap=gap)
+                fold = divide(k)
                 model = _make(make_model, seen)
                 if shows:
                     sizes = [counted(len(fold.rows(name)), "row") for name in ("train", "val")]
@@ -226,7 +233,8 @@ def _check_classes(data: DataModule, fold: DataModule) -> None:
     if lacking := data.untrained_classes(fold):
         raise DataError(
             f"training rows must be of every class, got none of {', '.join(map(str, lacking))}; "
-            "make fewer folds, or leave out what is before the class occurs, or the class"
+            "make fewer folds, add rows of it, or leave out what is before the class occurs, or "
+            "the class"
         )
 
 

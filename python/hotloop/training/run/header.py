@@ -21,7 +21,7 @@ from hotloop.training.plans.steps import Steps
 from hotloop.training.run.planner import Planner
 from hotloop.training.scoring.functions import describe_functions
 
-__all__ = ["describe_fitting", "describe_run", "header_lines", "start_lines"]
+__all__ = ["describe_fitted", "describe_run", "header_lines", "start_lines"]
 
 _COLUMNS = 100
 
@@ -88,7 +88,7 @@ def describe_run(planner: Planner, output: str, resumed: str = "") -> str:
         ("data", f"{rows} {_name_rows(train)}{home}, batch {data.batch_size}{parts}"),
         *loader,
         *data.facts,
-        *([("statistics", describe_fitting(planner))] if planner.fitting is not None else []),
+        *([("statistics", _describe_fitting(planner))] if planner.fitting is not None else []),
         *([("images", "bytes as float32, 0 to 255")] if _has_images_of_bytes(data, train) else []),
         ("loss", _describe_loss(planner.steps)),
         *([("metrics", functions)] if functions else []),
@@ -138,11 +138,12 @@ def start_lines(planner: Planner) -> list[str]:
     ]
     if memory is None:
         return lines
-    benchmark = "cuDNN benchmark mode"
-    lines.append(f"✓ {benchmark} enabled" if config.benchmark else f"{benchmark} disabled")
-    lines.append(f"✓ CUDA Memory: {memory['total_bytes'] / 1e9:.2f} GB")
     libraries = _core.survey("cuda", library_roots())["libraries"]
     found = {library["name"]: library["version"] for library in libraries}
+    lines += [
+        _describe_benchmark(planner, has_cudnn=bool(found["cuDNN"])),
+        f"✓ CUDA Memory: {memory['total_bytes'] / 1e9:.2f} GB",
+    ]
     lines += [
         f"{name} version: {found[library] or 'none'}"
         for name, library in (("CUDA", "CUDA driver"), ("cuDNN", "cuDNN"))
@@ -150,7 +151,17 @@ def start_lines(planner: Planner) -> list[str]:
     return lines
 
 
-def describe_fitting(planner: Planner) -> str:
+def _describe_benchmark(planner: Planner, *, has_cudnn: bool) -> str:
+    """Whether cuDNN's algorithms are timed; where they were to be and are not, why."""
+    benchmark = "cuDNN benchmark mode"
+    if planner.runtime.benchmarks and has_cudnn:
+        return f"✓ {benchmark} enabled"
+    if not planner.config.benchmark:
+        return f"{benchmark} disabled"
+    return f"{benchmark} disabled ({'no cuDNN' if planner.runtime.benchmarks else 'deterministic'})"
+
+
+def _describe_fitting(planner: Planner) -> str:
     """Which nodes were fitted, by how many passes over the data, and where.
 
     Parameters
@@ -162,12 +173,25 @@ def describe_fitting(planner: Planner) -> str:
     assert fitting is not None
     train = planner.data.split("train")
     assert train is not None
+    share = f", {fitting.share:.2g} of their pixels by the mask," if fitting.share < 1 else ""
     where = "the CPU" if fitting.device.memory() is None else "the GPU"
     why = f" ({fitting.why})" if fitting.why else ""
     return (
         f"{named(fitting.names)} by {counted(fitting.n_passes, 'pass', 'passes')} over "
-        f"{format_count(train.n)} rows on {where}{why}, {format_seconds(fitting.seconds)}"
+        f"{format_count(train.n)} rows{share} on {where}{why}, {format_seconds(fitting.seconds)}"
     )
+
+
+def describe_fitted(planner: Planner) -> str:
+    """What was fitted where nothing is trained; of nodes that were fitted before, that they were.
+
+    Parameters
+    ----------
+    planner : Planner
+    """
+    if planner.fitting is not None:
+        return f"fitted {_describe_fitting(planner)}"
+    return "nothing is left to fit: all nodes were fitted before, model.reset() forgets"
 
 
 def _describe_memory(planner: Planner) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from hotloop.base.messages import counted, format_count, warn
 from hotloop.errors import CheckpointWarning, ConfigError, ModelWarning
 from hotloop.nn.layout import Layout
+from hotloop.stats.node import StatisticalNode
 from hotloop.training.config.phases import ends_of, phase_at, phases
 from hotloop.training.config.schema import parse_save_every
 from hotloop.training.scoring.losses import loss_modules
@@ -48,6 +49,11 @@ class Phases:
             for phase in phases(config)
         }
         self.firsts = list(self._layouts)
+        self._nodes = [
+            name
+            for name, module in model.named_modules()
+            if isinstance(module, StatisticalNode) and any(True for _ in module.parameters())
+        ]
         self._check()
 
     def at(self, epoch: int) -> int:
@@ -128,6 +134,13 @@ class Phases:
         fields = ("freeze", "unfreeze")
         is_asked = any(getattr(self._config, field) is not None for field in fields)
         for first, layout in self._layouts.items():
+            nodes = [] if is_asked else self._nodes
+            if not layout.n_trainable and nodes:
+                raise ConfigError(
+                    f"unfreeze: what is fitted ({', '.join(nodes[:6])}) is frozen, and nothing "
+                    f"else is left to be trained; name what is to be, unfreeze=[{nodes[0]!r}], or "
+                    "write max_epochs=0, which fits alone"
+                )
             if not layout.n_trainable and is_asked:
                 since = f" from epoch {first} on" if first > 1 else ""
                 raise ConfigError(

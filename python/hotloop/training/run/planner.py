@@ -25,7 +25,7 @@ from hotloop.errors import BusyError, ConfigError, ModelWarning, OutOfMemoryErro
 from hotloop.nn.module import Module
 from hotloop.nn.norm import BatchNorm
 from hotloop.nn.parameter import Variable
-from hotloop.stats.node import watching
+from hotloop.stats.node import StatisticalNode, watching
 from hotloop.training.checkpoints.snapshot import (
     Snapshot,
     find_began,
@@ -177,7 +177,8 @@ class Planner:
     @property
     def is_fitted_alone(self) -> bool:
         """Whether statistical nodes are all that there was to do: nothing else is planned."""
-        return self.fitting is not None and self.config.max_epochs == 0
+        has_nodes = any(isinstance(module, StatisticalNode) for module in self.model.modules())
+        return has_nodes and self.config.max_epochs == 0 and not self._is_resumed
 
     def prepare(self, watch: Watch | None = None) -> None:
         """Checks the data, chooses the device, fits statistical nodes, traces and plans everything.

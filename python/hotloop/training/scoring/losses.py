@@ -26,6 +26,7 @@ from hotloop.nn.module import Module
 from hotloop.stats.calls import ModuleLoss, running_calls
 from hotloop.training.scoring.matching import (
     call_matched,
+    check_unmasked,
     class_axis,
     count_classes,
     fix_of_layout,
@@ -255,6 +256,11 @@ class _Goal(NamedTuple):
     def label(self) -> str:
         return f"loss[{self.name!r}]" if self.name else "loss"
 
+    @property
+    def has_ids(self) -> bool:
+        """Whether targets are class ids."""
+        return self.target is not None and self.target.kind == "class"
+
     def read(self, *, is_second: bool) -> Reading:
         assert self.target is not None  # there are targets
         return read_output(
@@ -290,8 +296,11 @@ def _named(name: str, config: TrainingConfig, goal: _Goal) -> Loss:
         ignored = IGNORED
     _check_ignored(name, goal, ignored)
 
+    label, has_ids = goal.label, goal.has_ids  # not goal itself, which has the trace's output
+
     def call(output: Any, target: Tensor, weight: Tensor | None) -> Any:
         output = pick_output(output)
+        _check_target(label, name, target, has_ids=has_ids)
         options = dict(extra)
         if name in _CLASS_TARGETS:
             if class_weight is not None:
@@ -329,6 +338,31 @@ def _named(name: str, config: TrainingConfig, goal: _Goal) -> Loss:
     )
 
 
+def _check_target(label: str, name: str, target: Any, *, has_ids: bool) -> None:
+    """Refuses a loss by name, or a module of the library, beside data that it cannot be of.
+
+    Parameters
+    ----------
+    label, name : str
+        In the configuration, and its own.
+    target : Tensor or None
+    has_ids : bool
+        Whether targets are class ids, of which some may count nothing.
+
+    Raises
+    ------
+    ConfigError
+        If there is no target, or a mask leaves out pixels whose targets are values.
+    """
+    if target is None:
+        raise ConfigError(
+            f"{label}: {name} compares outputs with targets, and the data has none; give y, "
+            "or where the model is to reconstruct X write train(model, (X, X))"
+        )
+    if not has_ids:
+        check_unmasked(label, name, target)
+
+
 def _check_ignored(name: str, goal: _Goal, ignored: int | None) -> None:
     """Refuses ids that count nothing where the loss would take them for classes.
 
@@ -364,7 +398,11 @@ def _weighted(per_element: Tensor, weight: Tensor, counts: Tensor | None) -> Any
 
 
 def resolve_loss(
-    config: TrainingConfig, data: DataModule, output: Any, shapes: Mapping[str, Sequence[int]]
+    config: TrainingConfig,
+    data: DataModule,
+    targets: Mapping[str, Targets],
+    output: Any,
+    shapes: Mapping[str, Sequence[int]],
 ) -> Loss:
     """The loss of a run, given the traced output.
 
@@ -372,7 +410,9 @@ def resolve_loss(
     ----------
     config : TrainingConfig
     data : DataModule
-        Its targets and classes count.
+        Its classes count.
+    targets : dict of str to Targets
+        The data's.
     output : Tensor or structure of them
         The forward pass's result.
     shapes : dict
@@ -390,9 +430,9 @@ def resolve_loss(
         configuration's class_weight or label_smoothing, or losses and targets have other names.
     """
     if data.target_kind == "several":
-        found = _of_several(config, data, output, shapes)
+        found = _of_several(config, data, targets, output, shapes)
     else:
-        goal = _Goal("", data.targets.get(""), output, data, shapes.get("", ()))
+        goal = _Goal("", targets.get(""), output, data, shapes.get("", ()))
         found = _resolve(config, config.loss, goal)
     if config.class_weight is not None and not any(t.n_classes for t in data.targets.values()):
         raise ConfigError(
@@ -411,10 +451,14 @@ def resolve_loss(
 
 
 def _of_several(
-    config: TrainingConfig, data: DataModule, output: Any, shapes: Mapping[str, Sequence[int]]
+    config: TrainingConfig,
+    data: DataModule,
+    targets: Mapping[str, Targets],
+    output: Any,
+    shapes: Mapping[str, Sequence[int]],
 ) -> Loss:
     """A loss for each of several targets; a single function gets all of them."""
-    loss, names = config.loss, list(data.targets)
+    loss, names = config.loss, list(targets)
     if callable(loss) and _function_of(loss) not in _LIBRARY:
         return _called(loss, _Goal("", None, output, data))
     if isinstance(loss, Mapping) and set(loss) != set(names):
@@ -423,7 +467,7 @@ def _of_several(
             f"{', '.join(loss)}; name them as in the data"
         )
     if config.class_weight is not None and config.class_weight != "balanced":
-        classes = [name for name, target in data.targets.items() if target.n_classes is not None]
+        classes = [name for name, target in targets.items() if target.n_classes is not None]
         if len(classes) > 1:
             raise ConfigError(
                 f"class_weight: must be 'balanced' for several targets with classes "
@@ -431,7 +475,7 @@ def _of_several(
                 "weights of their own, loss={...: nn.CrossEntropyLoss(weight=...)}"
             )
     parts = {}
-    for name, target in data.targets.items():
+    for name, target in targets.items():
         goal = _Goal(name, target, pick_output(output, name, names), data, shapes[name])
         parts[name] = _resolve(config, loss[name] if isinstance(loss, Mapping) else loss, goal)
 
@@ -472,7 +516,8 @@ def _resolve(config: TrainingConfig, loss: Any, goal: _Goal) -> Loss:
     if goal.target is None:
         raise ConfigError(
             "loss: data without targets has no default loss; where the model is to reconstruct X "
-            "write train(model, (X, X)), else override training_step(self, batch)"
+            "write train(model, (X, X)), for losses of modules losses=[...], else override "
+            "training_step(self, batch)"
         )
     if goal.target.kind == "float":
         return _named("mse_loss", config, goal)
@@ -553,14 +598,17 @@ def _called(loss: Callable[..., Any], goal: _Goal) -> Loss:
     if known in _LIBRARY:
         _check_ignored(name, goal, ignored)
 
+    label, has_ids = goal.label, goal.has_ids  # not goal itself, which has the trace's output
+
     def call(output: Any, target: Any, weight: Tensor | None) -> Any:
         if weight is not None:
             raise ConfigError(
-                f"{goal.label}: {name} takes no sample weights, got data with some (sample_weight, "
+                f"{label}: {name} takes no sample weights, got data with some (sample_weight, "
                 f"or the 0 of what on_bad_sample='skip' leaves out); {_weighing(known)}"
             )
         if known in _LIBRARY:
             output = pick_output(output)
+            _check_target(label, name, target, has_ids=has_ids)
         if axis is not None:
             target, output = target.cast("int64"), _classes_second(output, axis)
         return call_matched(name, loss, output, target)

@@ -214,6 +214,30 @@ def by_position(
     return scores, goal, weight
 
 
+def check_unmasked(label: str, name: str, target: Any) -> None:
+    """Refuses targets that are values of pixels of which a mask leaves some out.
+
+    Parameters
+    ----------
+    label, name : str
+        What compares them: of the configuration, and its own.
+    target : Tensor or structure of them
+
+    Raises
+    ------
+    ConfigError
+    """
+    if not isinstance(target, Tensor):
+        return
+    mask = target.trace.noted("mask")
+    if mask is not None and target.shape[: mask.ndim] == mask.shape:
+        raise ConfigError(
+            f"{label}: {name or 'they'} would count pixels that x['mask'] leaves out, as targets "
+            "are numbers; give them as bools or class ids, or write a stats.ModuleLoss or a "
+            "training_step that leaves pixels out"
+        )
+
+
 # ---- shapes
 
 

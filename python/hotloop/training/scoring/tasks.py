@@ -19,7 +19,13 @@ from hotloop.stats.calls import ModuleMetric
 from hotloop.training.scoring.catalogue import METRICS, stem_of
 from hotloop.training.scoring.functions import FunctionMetric, find_prediction, function_metrics
 from hotloop.training.scoring.losses import Loss, Reading, read_output
-from hotloop.training.scoring.matching import by_position, count_classes, match_shape, pick_output
+from hotloop.training.scoring.matching import (
+    by_position,
+    check_unmasked,
+    count_classes,
+    match_shape,
+    pick_output,
+)
 from hotloop.training.scoring.metric import Metric, Rows, WholeRows
 from hotloop.training.scoring.metrics import (
     check_metrics,
@@ -32,7 +38,6 @@ from hotloop.training.scoring.ranking import without_value
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from hotloop.data.module import DataModule
     from hotloop.training.config import TrainingConfig
 
 __all__ = ["Task", "make_tasks"]
@@ -221,6 +226,7 @@ class Task:
         if self.kind == "multilabel":
             return match_shape(found, target), target, weight
         if self.kind != "class":
+            check_unmasked("metrics", "", target)
             return found, target, weight
         return by_position(found, target.cast("int64"), weight, self.axis, self.ignored)
 
@@ -442,14 +448,18 @@ class Task:
 
 
 def make_tasks(
-    config: TrainingConfig, data: DataModule, *, is_own_step: bool, keeps_matrix: bool
+    config: TrainingConfig,
+    targets: Mapping[str, Targets],
+    *,
+    is_own_step: bool,
+    keeps_matrix: bool,
 ) -> list[Task]:
     """The tasks of a run, before its first trace.
 
     Parameters
     ----------
     config : TrainingConfig
-    data : DataModule
+    targets : dict of str to Targets
     is_own_step : bool
         Whether training_step makes the loss, beside which no metrics are the default.
     keeps_matrix : bool
@@ -460,7 +470,6 @@ def make_tasks(
     ConfigError
         If the metrics do not fit the targets.
     """
-    targets = data.targets
     metrics: Any = () if is_own_step and config.metrics == "auto" else config.metrics
     if isinstance(metrics, tuple):  # those of modules are no target's
         metrics = tuple(metric for metric in metrics if not isinstance(metric, ModuleMetric))
