@@ -53,14 +53,21 @@ def make_files(folder, n, size, channels):
     Path(folder).mkdir(parents=True, exist_ok=True)
     paths = [Path(folder, f"{i:04}.npy") for i in range(n)]
     for i, path in enumerate(paths):
-        if not path.exists():
-            cubes, masks = make_cubes(1, size, channels, seed=i)
-            with path.with_suffix(".mask").open("wb") as file:
-                np.save(file, masks[0])
-            part = path.with_suffix(".part")  # a file that is there is a whole one
+        mask = path.with_suffix(".mask")
+        if path.exists() and mask.exists():
+            shape = np.load(path, mmap_mode="r").shape
+            if shape != (size, size, channels):
+                wanted = f"a cube of {size} x {size} x {channels}"
+                raise SystemExit(
+                    f"{path}: must be {wanted}, got one of {shape}; give another folder"
+                )
+            continue
+        cubes, masks = make_cubes(1, size, channels, seed=i)
+        for to, values in ((path, cubes[0]), (mask, masks[0])):
+            part = to.with_suffix(".part")  # what has its name is a whole file
             with part.open("wb") as file:
-                np.save(file, cubes[0])
-            part.rename(path)
+                np.save(file, values)
+            part.rename(to)
     return paths
 
 

@@ -149,8 +149,8 @@ MUTANTS = [
     Mutant(
         "encoded-ids-are-encoded-again",
         "python/hotloop/training/inference.py",
-        'Inputs("predict", arrays["x"], loaded, is_encoded=True)',
-        'Inputs("predict", arrays["x"], loaded)',
+        'Inputs("predict", x, loaded, is_encoded=True)',
+        'Inputs("predict", x, loaded)',
         python(_T + "test_a_model_of_ids_alone_evaluates_after_loading"),
     ),
     Mutant(

@@ -496,21 +496,210 @@ def test_targets_that_are_numbers_beside_a_mask() -> None:
     run(SPOILT, y=y, losses=losses()[1:], metrics=METRICS[3:])
 
 
-def test_a_mask_of_a_model_without_nodes_is_an_input() -> None:
+def test_a_mask_beside_no_cube_is_an_input() -> None:
     class Plain(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.lin = nn.Linear(N, 1)
+            self.unit, self.lin = stats.PerPixelUnitNorm(), nn.Linear(N, 1)
 
         def forward(self, x: Any) -> Any:
-            return self.lin(x["cube"]) + x["mask"].unsqueeze(-1)
+            return self.lin(self.unit(x["x"])) + x["mask"].unsqueeze(-1)
 
-    x = {"cube": CUBES, "mask": MASK}
+    x = {"x": CUBES, "mask": MASK}
     model = Plain()
     found = measured(model, whole(x, TARGETS), losses=["bce"])
     logits = hl.predict(model, x)[..., 0]
-    p = 1 / (1 + np.exp(-logits.astype(np.float64)))
-    close(found["loss"], -np.where(TARGETS, np.log(p), np.log(1 - p)).mean())
+    close(found["loss"], cross_entropy(logits, TARGETS))
+
+
+def cross_entropy(logits: Any, y: Any) -> Any:
+    p = 1 / (1 + np.exp(-np.asarray(logits, np.float64)))
+    return -np.where(y, np.log(p), np.log(1 - p)).mean()
+
+
+def plain() -> nn.Sequential:
+    return sequential(norm=stats.ZScoreNormalizerGlobal(), head=nn.Linear(N, 1))
+
+
+def masked_data(y: Any = TARGETS, x: Any = CUBES, mask: Any = MASK) -> hl.DataModule:
+    return whole({"cube": x, "mask": mask}, y, allow_nonfinite=True)
+
+
+def test_targets_with_a_dim_of_one_and_in_a_row() -> None:
+    model = plain()
+    found = measured(model, masked_data(TARGETS[..., None].astype(int)), loss="bce")
+    logits = hl.predict(model, {"cube": CUBES, "mask": MASK})[..., 0]
+    close(found["loss"], cross_entropy(logits[MASK], TARGETS[MASK]))
+    close(found["val_accuracy"], ((logits > 0) == TARGETS)[MASK].mean())
+    with pytest.raises(hl.ConfigError, match=r"would count pixels that x\['mask'\] leaves out"):
+        measured(plain(), masked_data(TARGETS.reshape(20, -1)), loss="bce")
+
+
+def test_evaluation_of_a_file(tmp_path: Path) -> None:
+    """As of the model: it knows what counts by the batch."""
+    model, data = plain(), masked_data(x=SPOILT)
+    measured(model, data, loss="bce", metrics=["accuracy", "iou"])
+    hl.save(model, tmp_path / "model.safetensors")
+    want = hl.evaluate(model, data, split="val")
+    got = hl.evaluate(hl.load(tmp_path / "model.safetensors"), data, split="val")
+    assert got.keys() == want.keys()
+    assert np.isfinite(list(got.values())).all()
+    for name, value in got.items():
+        close(value, want[name])
+
+
+def test_losses_of_the_users_see_targets_as_they_are() -> None:
+    class Own(stats.ModuleLoss):
+        def compute(self, calls: Any) -> Any:
+            return calls.target.cast("float32").mean() + (calls.output * 0).mean()
+
+    found = measured(plain(), masked_data(), losses=[Own("own"), "bce"])
+    close(found["own"], TARGETS.mean())
+    for loss in (lambda output, target: (output.squeeze(-1) - target).abs().mean(), nn.MSELoss()):
+        with pytest.raises(hl.ConfigError, match=r"x\['mask'\] leaves out"):
+            measured(plain(), masked_data(), loss=loss)
+    metric = hl.metric(lambda y, p: 0.0, needs="labels", name="own")
+    with pytest.raises(hl.ConfigError, match=r"functions get the targets of all pixels"):
+        measured(plain(), masked_data(), loss="bce", metrics=[metric])
+
+
+def test_metrics_beside_a_training_step() -> None:
+    """Which has the targets as they are."""
+
+    class Stepped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.head = stats.ZScoreNormalizerGlobal(), nn.Linear(N, 2)
+
+        def forward(self, x: Any) -> Any:
+            return self.head(self.norm(x))
+
+        def training_step(self, batch: Any) -> Any:
+            y = batch["y"].cast("float32")
+            return {"loss": (self(batch["x"])[..., 0] - y).abs().mean(), "y": y.mean()}
+
+    model = Stepped()
+    found = measured(model, masked_data(), metrics=["accuracy"])
+    close(found["y"], TARGETS.mean())
+    labels = hl.predict(model, {"cube": CUBES, "mask": MASK}).argmax(-1)
+    close(found["val_accuracy"], (labels == TARGETS)[MASK].mean())
+
+
+class Shaped(nn.Module):
+    """Pixels in another form from some point on."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.norm, self.lin, self.shape = stats.ZScoreNormalizerGlobal(), nn.Linear(N, 1), shape
+        self.centre = stats.DeepSVDDCenterTracker(1, alpha=0.5)
+        self.last = nn.Identity()
+
+    def forward(self, x: Any) -> Any:
+        y = self.lin(self.norm(x))
+        return self.last(self.centre(y.reshape(-1, 1)).reshape(self.shape))
+
+
+@pytest.mark.parametrize("shape", [(-1, 6, 5, 1), (-1, 6, 5), (-1, 1), (-1, 30)])
+def test_pixels_in_other_forms(shape: tuple[int, ...]) -> None:
+    """With channels or without, in a row, or a row of each image: the same of the same pixels."""
+    model = Shaped(shape)
+    losses = [stats.DeepSVDDSoftBoundaryLoss("centre")]
+    metrics = [stats.ScoreStatistics("last")]
+    found = measured(model, masked_data(x=SPOILT), losses=losses, metrics=metrics)
+    scores = np.asarray(hl.predict(model, {"cube": CUBES, "mask": MASK}), np.float64).reshape(-1)
+    close(found["val_last_mean"], scores[MASK.reshape(-1)].mean())
+    close(found["val_last_std"], scores[MASK.reshape(-1)].std())
+
+
+def test_values_of_other_pixels() -> None:
+    class Halved(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.each = stats.ZScoreNormalizerGlobal(), nn.Identity()
+
+        def forward(self, x: Any) -> Any:
+            return self.each(self.norm(x)[:, ::2])
+
+    metrics = [stats.ScoreStatistics("each")]
+    with pytest.raises(hl.ConfigError, match="of which it is not known which count"):
+        measured(Halved(), masked_data(), losses=[Small("small")], metrics=metrics, unfreeze="norm")
+
+
+class Small(stats.ModuleLoss):
+    def compute(self, calls: Any) -> Any:
+        return (calls["norm"].output ** 2).mean()
+
+
+def test_nodes_of_whole_images_take_no_mask() -> None:
+    for node in (
+        stats.ZScoreNormalizer(),
+        stats.MinMaxNormalizer(use_running_stats=False),
+        stats.SigmoidNormalizer(),
+        stats.RXPerBatch(eps=1.0),
+    ):
+        model = sequential(own=node, norm=stats.ZScoreNormalizerGlobal())
+        with pytest.raises(hl.ConfigError, match="statistics are of all pixels of an image, got a"):
+            hl.train(model, masked_data(), quiet(max_epochs=0))
+
+
+def test_images_that_the_mask_leaves_out_whole() -> None:
+    """The first one too; a batch of them leaves the centre where it is."""
+    mask = MASK.copy()
+    mask[:19] = False
+    model = sequential(norm=stats.ZScoreNormalizerGlobal(), c=stats.DeepSVDDCenterTracker(N))
+    data = hl.DataModule.from_arrays(
+        {"cube": SPOILT, "mask": mask & MASK}, val=None, batch_size=1, allow_nonfinite=True
+    )
+    hl.train(model, data, quiet(max_epochs=0))
+    pixels = CUBES[19][MASK[19]].astype(np.float64)
+    close(model.norm.statistics["mean"], pixels.mean(0))
+    model.c.center.set_value(np.ones(N, np.float32))
+    losses = [stats.DeepSVDDSoftBoundaryLoss("c")]
+    hl.train(model, data, quiet(max_epochs=1, losses=losses, lr=1e-9))
+    np.testing.assert_allclose(model.c.center.numpy(), 0.9, atol=1e-5)  # one batch of 20
+
+
+def test_patches_behind_a_mask() -> None:
+    class Patches(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = stats.ZScoreNormalizerGlobal()
+
+        def forward(self, x: Any) -> Any:
+            return self.norm(x["cube"].reshape(-1, 5 * N))
+
+    with pytest.raises(hl.ConfigError, match="norm: the batch has a mask of shape"):
+        hl.train(Patches(), masked_data(), quiet(max_epochs=0))
+
+
+def test_fitting_again_leaves_a_trained_model_as_it_is() -> None:
+    select = stats.SoftChannelSelector(3, temperature=(5, 0.05), steps=4)
+    model = sequential(norm=stats.MinMaxNormalizer(), select=select, head=nn.Linear(N, 1))
+    data = whole(CUBES, TARGETS)
+    hl.train(model, data, quiet(max_epochs=6, loss="bce"))
+    before = hl.predict(model, CUBES, proba=True)
+    hl.train(model, data, quiet(max_epochs=0))
+    np.testing.assert_array_equal(hl.predict(model, CUBES, proba=True), before)
+
+
+def test_selectors_of_the_users() -> None:
+    class Own(stats.SoftChannelSelector):
+        def weights(self) -> Any:
+            return hl.softmax(self.logits, -1)
+
+    losses = [stats.SelectorEntropyLoss("own")]
+    found = measured(sequential(own=Own(2, N)), whole(), losses=losses)
+    close(found["loss"], np.log(N) ** 2)
+
+
+def test_inputs_of_modules_are_as_they_were_given() -> None:
+    class Ids(stats.ModuleLoss):
+        def compute(self, calls: Any) -> Any:
+            return nn.functional.cross_entropy(calls.output, calls["table"].input)
+
+    model = sequential(table=nn.Embedding(5, 5))
+    ids = RNG.integers(0, 5, 20)
+    assert measured(model, whole(ids), losses=[Ids("ids")])["loss"] > 0
 
 
 # ---------------------------------------------------------------------------- wrong input

@@ -12,7 +12,7 @@ from hotloop.base.suggest import did_you_mean
 from hotloop.errors import ConfigError
 from hotloop.graph.trace import Call, Trace
 from hotloop.nn.module import Module
-from hotloop.stats.node import pixels_of
+from hotloop.stats.node import cube_or_input
 
 __all__ = ["Called", "Calls", "ModuleLoss", "ModuleMetric", "running_calls"]
 
@@ -97,7 +97,7 @@ class Calls:
                 "reads it, or call it"
             )
         call = self._seen[name][-1]
-        given = pixels_of(call.inputs[0]) if call.inputs else None
+        given = cube_or_input(call.inputs[0]) if call.inputs else None
         return Called(self._modules[name], given, call.output)
 
     def module(self, name: str, kind: type[Any]) -> Any:

@@ -12,7 +12,7 @@ from hotloop.base.messages import warn
 from hotloop.errors import DataError, DataWarning, ShapeError
 from hotloop.graph.creation import eye
 from hotloop.graph.factorization import cholesky, solve_triangular
-from hotloop.stats.node import PixelNode, StatisticalNode, not_negative
+from hotloop.stats.node import PixelNode, StatisticalNode, not_negative, refuse_mask
 from hotloop.stats.statistics import Affine, Statistics
 
 __all__ = ["LADGlobal", "RXGlobal", "RXPerBatch", "ScoreToLogit"]
@@ -109,6 +109,7 @@ class RXPerBatch(PixelNode):
             raise ShapeError(
                 f"RXPerBatch: the input must be (batch, ..., channels), got shape {x.shape}"
             )
+        refuse_mask(x, "RXPerBatch")
         flat = x.reshape(x.shape[0], -1, x.shape[-1])
         centred = flat - flat.mean(1, keepdim=True)
         covariance = centred.transpose(1, 2) @ centred / max(flat.shape[1] - 1, 1)

@@ -231,10 +231,10 @@ def _like(target: Any, logits: Any) -> Any:
     """A mask in the shape of logits, which may have a dim of one channel more."""
     if not isinstance(target, Tensor):
         raise ConfigError("one target is needed, a mask, got several; give the masks alone")
-    if logits.shape not in (target.shape, (*target.shape, 1)):
+    if [n for n in logits.shape if n != 1] != [n for n in target.shape if n != 1]:
         raise ConfigError(
-            f"the target must have the logits' shape {logits.shape}, or that without a last dim of "
-            f"1, got {target.shape}"
+            f"the target must have the logits' shape {logits.shape}, but for dims of 1, got "
+            f"{target.shape}"
         )
     if not target.dtype.is_floating_point:
         target = target > 0  # -100 is the id of what counts nothing

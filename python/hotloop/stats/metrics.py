@@ -12,7 +12,7 @@ from hotloop.graph.creation import eye
 from hotloop.graph.statistics import channel_statistics
 from hotloop.stats.calls import Calls, ModuleMetric
 from hotloop.stats.decomposition import TrainablePCA
-from hotloop.stats.node import counted
+from hotloop.stats.node import as_floats, counted
 
 __all__ = ["ComponentOrthogonality", "ExplainedVariance", "ScoreStatistics"]
 
@@ -84,14 +84,16 @@ class ScoreStatistics(ModuleMetric):
     def compute(self, calls: Calls) -> Mapping[str, Any]:
         """See :meth:`ModuleMetric.compute`."""
         scores = calls[self.module].output
-        mask, channels = counted(scores), scores.shape[-1]
+        counts = counted(scores)
+        if counts is not None:
+            counts = counts.expand(scores.shape).reshape(-1).cast("bool")
         found = channel_statistics(  # in float64: squares of float32 have no variance left
-            scores.detach(),
-            scores.trace.const(np.zeros(channels), "float64"),
-            None if mask is None else mask.squeeze(-1).cast("bool"),
+            as_floats(scores).detach().reshape(-1, 1),
+            scores.trace.const(np.zeros(1), "float64"),
+            counts,
             products=False,
         )
-        n = found.count * float(channels)
+        n = found.count.clamp(min=1.0)
         return {
             f"{self.module}_mean": (found.sums.sum(), n),
             f"{self.module}_std": (found.products.sum(), n),

@@ -31,12 +31,14 @@ __all__ = [
     "PixelNode",
     "Seen",
     "StatisticalNode",
+    "as_floats",
     "counted",
+    "cube_or_input",
     "mask_of",
     "masked",
     "mean_over_pixels",
     "not_negative",
-    "pixels_of",
+    "refuse_mask",
     "watching",
 ]
 
@@ -112,17 +114,21 @@ def mask_of(input: Any) -> Tensor | None:
     return made
 
 
-def pixels_of(input: Any) -> Any:
-    """The cube of a batch that is a dict, ``batch["cube"]``, or what was given; as floats.
+def as_floats(x: Any) -> Any:
+    """Values of a cube; those of sensors are whole numbers."""
+    is_whole = isinstance(x, Tensor) and not x.dtype.is_floating_point
+    return x.cast("float32") if is_whole else x
+
+
+def cube_or_input(input: Any) -> Any:
+    """The cube of a batch that is a dict, ``batch["cube"]``, or what was given.
 
     Raises
     ------
     ConfigError
         If the dict has no cube.
     """
-    x = _cube_of(input) if isinstance(input, Mapping) else input
-    is_whole = isinstance(x, Tensor) and not x.dtype.is_floating_point  # as sensors count
-    return x.cast("float32") if is_whole else x
+    return _cube_of(input) if isinstance(input, Mapping) else input
 
 
 def masked(input: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,35 +146,66 @@ def masked(input: Mapping[str, Any]) -> dict[str, Any]:
     if mask is None:
         return dict(input)
     mask.trace.note("mask", mask)
-    name = "cube" if "cube" in input else "x"
-    return {**input, name: where(mask.unsqueeze(-1), pixels_of(input), 0.0)}
+    return {**input, "cube": where(mask.unsqueeze(-1), as_floats(input["cube"]), 0.0)}
 
 
 def counted(x: Tensor) -> Tensor | None:
-    """Which pixels of a tensor ``(..., channels)`` count, as float32 ``(..., 1)`` of 0 and 1.
+    """Which elements of a tensor count, as float32 of 0 and 1 that broadcasts over it.
 
-    None: all; there is no mask, or the tensor's pixels are not the cube's.
+    Parameters
+    ----------
+    x : Tensor
+        Pixels with or without channels, as the cube has them or in a row; or a vector or a number
+        of each image.
+
+    Returns
+    -------
+    Tensor or None
+        None: all of them, as there is no mask, or the tensor is no longer of pixels.
+
+    Raises
+    ------
+    ConfigError
+        If it is of other pixels than the mask.
     """
     mask = x.trace.noted("mask")
-    if mask is None or mask.shape != x.shape[:-1]:
+    if mask is None or not x.ndim:
         return None
-    return mask.unsqueeze(-1).cast("float32")
+    n, of_each = mask.numel(), mask.numel() // mask.shape[0]
+    for shape in (mask.shape, (n,), (mask.shape[0], of_each)):
+        for made in ((*shape, 1), shape):
+            if x.shape == made or (made[-1] == 1 and x.shape[:-1] == made[:-1]):
+                return mask.reshape(made).cast("float32")
+    if x.ndim <= 2 and x.shape[0] == mask.shape[0]:
+        return None
+    raise ConfigError(
+        f"the batch has a mask of shape {mask.shape}, got values of shape {x.shape}, of which it "
+        "is not known which count; leave the mask out, or compute them of the cube's pixels"
+    )
 
 
-def mean_over_pixels(x: Tensor, dims: Sequence[int] | None = None) -> Tensor:
-    """The mean over dims, by default all, of the pixels of ``(..., channels)`` that count.
-
-    Of all dims it has its parts, so that micro-batches divide once.
-    """
+def mean_over_pixels(x: Tensor) -> Tensor:
+    """The mean over all that counts, with its parts, so that micro-batches divide once."""
     counts = counted(x)
     if counts is None:
-        return x.mean() if dims is None else x.mean(tuple(dims))
-    total = (x * counts).sum() if dims is None else (x * counts).sum(tuple(dims))
-    n = counts.sum().clamp(min=1.0)
-    if dims is not None:
-        return total / n
-    n = n * float(x.shape[-1])
+        return x.mean()
+    total = (x * counts).sum()
+    n = (counts.sum() * (x.numel() / counts.numel())).clamp(min=1.0)
     return with_parts(total / n, total, n)
+
+
+def refuse_mask(x: Any, node: str) -> None:
+    """Refuses a batch with a mask where a node takes statistics of whole images.
+
+    Raises
+    ------
+    ConfigError
+    """
+    if x.trace.noted("mask") is not None:
+        raise ConfigError(
+            f"{node}: its statistics are of all pixels of an image, got a batch with a mask, which "
+            "leaves some out; use a node that is fitted, or leave the mask out"
+        )
 
 
 class PixelNode(Module, abc.ABC):
@@ -176,7 +213,7 @@ class PixelNode(Module, abc.ABC):
 
     def forward(self, input: Any) -> Any:
         """The output of ``transform`` for a cube, or for the cube of a dict."""
-        return self.transform(pixels_of(input))
+        return self.transform(as_floats(cube_or_input(input)))
 
     @abc.abstractmethod
     def transform(self, x: Any) -> Any:
@@ -272,7 +309,7 @@ class StatisticalNode(PixelNode):
         HotloopError
             If it was not fitted.
         """
-        x = pixels_of(input)
+        x = as_floats(cube_or_input(input))
         self._check_channels(x)
         watcher = _watcher.get()
         if watcher is None and not self.is_fitted:

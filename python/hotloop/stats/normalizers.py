@@ -11,7 +11,7 @@ import numpy.typing as npt
 from hotloop.base.messages import counted, warn
 from hotloop.errors import ConfigError, DataWarning, ShapeError
 from hotloop.graph.elementary import sigmoid
-from hotloop.stats.node import PixelNode, StatisticalNode, not_negative
+from hotloop.stats.node import PixelNode, StatisticalNode, not_negative, refuse_mask
 from hotloop.stats.statistics import Affine, Statistics
 
 __all__ = [
@@ -28,6 +28,7 @@ def _spatial(x: Any, node: str) -> tuple[int, ...]:
     """The dims of an image's pixels."""
     if x.ndim < 3:
         raise ShapeError(f"{node}: the input must be (batch, ..., channels), got shape {x.shape}")
+    refuse_mask(x, node)
     return tuple(range(1, x.ndim - 1))
 
 

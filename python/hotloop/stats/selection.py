@@ -65,9 +65,10 @@ class _Annealing:
         return scalar(f"{current('temperature').path}.temperature", self)
 
 
-def shares_of(module: Module) -> Any:
+def shares_of(module: Any) -> Any:
     """The shares by which a selector chose, in the loss of the batch that it ran for."""
-    return current("shares").noted("shares", module)
+    found = current("shares").noted("shares", module)
+    return module.weights() if found is None else found  # a subclass may not note them
 
 
 def _noted(module: Module, shares: Any) -> Any:

@@ -8,8 +8,9 @@ from typing import Any
 import numpy.typing as npt
 
 from hotloop.errors import ConfigError
+from hotloop.graph.pointwise import where
 from hotloop.nn.linear import Linear
-from hotloop.stats.node import PixelNode, StatisticalNode, mean_over_pixels
+from hotloop.stats.node import PixelNode, StatisticalNode, counted
 from hotloop.stats.statistics import Statistics
 
 __all__ = ["DeepSVDDCenterTracker", "DeepSVDDProjection"]
@@ -87,6 +88,14 @@ class DeepSVDDCenterTracker(StatisticalNode):
         """The squared distances."""
         away = x - self.center  # as it was before this batch
         if self.training:
-            mean = mean_over_pixels(x.detach(), range(x.ndim - 1))
-            self.center.assign(self.center * (1 - self.alpha) + mean * self.alpha)
+            self.center.assign(self._moved(x.detach()))
         return (away * away).sum(-1, keepdim=True)
+
+    def _moved(self, x: Any) -> Any:
+        """The centre after a batch; where its mask leaves no pixel, as it was."""
+        dims, counts = tuple(range(x.ndim - 1)), counted(x)
+        if counts is None:
+            return self.center * (1 - self.alpha) + x.mean(dims) * self.alpha
+        n = counts.sum()
+        mean = (x * counts).sum(dims) / n.clamp(min=1.0)
+        return where(n > 0, self.center * (1 - self.alpha) + mean * self.alpha, self.center)

@@ -46,6 +46,7 @@ from hotloop.training.plans.fitted import (
 )
 from hotloop.training.plans.inputs import Inputs
 from hotloop.training.plans.lookups import check_lookups
+from hotloop.training.plans.masks import masked_arrays, masked_targets
 from hotloop.training.plans.precision import compute_dtype_of
 from hotloop.training.plans.runtime import Runtime, Sums, call_model
 from hotloop.training.plans.steps import Steps, graphs_of_parts, run_plans
@@ -741,7 +742,8 @@ def _evaluate_loaded(
     part = data.split(split)
     assert part is not None  # evaluate has checked
     arrays = part.arrays()
-    inputs = Inputs("predict", arrays["x"], loaded, is_encoded=True)
+    x, y = masked_arrays(arrays["x"], arrays.get("y"), data)
+    inputs = Inputs("predict", x, loaded, is_encoded=True)
     leaves, spec = flatten(inputs.give(_run("predict", loaded, inputs, data.batch_size, None)))
 
     known = fitted_of(loaded)
@@ -753,7 +755,7 @@ def _evaluate_loaded(
 
         @property
         def targets(self) -> dict[str, Targets]:
-            return data.targets
+            return masked_targets(data)[0]
 
         def class_counts(self, target: str = "") -> list[int]:
             return data.class_counts(target)
@@ -764,7 +766,7 @@ def _evaluate_loaded(
 
     handed = Handed.from_arrays(
         tuple(leaves),
-        arrays.get("y"),
+        y,
         sample_weight=arrays.get("weight"),
         batch_size=data.batch_size,
         allow_nonfinite=True,

@@ -275,6 +275,7 @@ class _Traced(NamedTuple):
     sources: dict[int, str]  # to the names of their sums
     ways: _Ways
     pixels: float  # of a sample, where a mask says which of them count; else 0
+    masked: set[int]  # sources of which the mask leaves some out
 
 
 class _Totals:
@@ -310,6 +311,8 @@ class _Totals:
                 for part in ("lowest", "highest")
             ]
             count = float(sums[f"{name}.count"])
+            if not count and not shifts:
+                count = 1.0  # the first sample is masked out: nothing is shifted
             if not count:
                 raise DataError(
                     "mask: it must leave some pixels of the training data, and leaves out all"
@@ -413,7 +416,7 @@ class Fitting:
             for task in traced.tasks:
                 known = found[traced.sources[task.source]]
                 known.check_finite(task.name)
-                if n_pixels:
+                if n_pixels and task.source in traced.masked:
                     self.share = min(self.share, known.count / n_pixels)
                 known = known.through(traced.ways.affine(task.value, task.source))
                 with writing(_variables(task.node)):
@@ -483,13 +486,14 @@ class Fitting:
     ) -> _Traced:
         fields = gather_batch(trace, split, rows, self._data.transforms, ())
         trace.note_batch(fields.values())
-        x = masked_inputs(self._model, nest_fields(fields)["x"])
+        x = masked_inputs(nest_fields(fields)["x"])
         mask = trace.noted("mask")
         with watching() as seen:
             call_model(self._model, x)
         ways = _Ways(trace, seen)
         tasks = self._choose(ways, seen, left)
         sources: dict[int, str] = {}
+        left_out: set[int] = set()
         for task in tasks:
             if task.source in sources:
                 continue
@@ -498,10 +502,13 @@ class Fitting:
             n = value.shape[-1]
             shift = trace.const(shifts.get(name, np.zeros(n)), "float64")
             counts = _of_pixels(mask, value, task.name)
+            if counts is not None:
+                left_out.add(task.source)
             needed = any(one.needs_products for one in tasks if one.source == task.source)
             products = needed and bool(shifts)
             totals.add(trace, name, channel_statistics(value, shift, counts, products=products))
-        return _Traced(tasks, sources, ways, 0.0 if mask is None else mask.numel() / rows)
+        pixels = 0.0 if mask is None else mask.numel() / rows
+        return _Traced(tasks, sources, ways, pixels, left_out)
 
     def _choose(
         self, ways: _Ways, seen: list[Seen], left: Mapping[str, StatisticalNode]
@@ -555,7 +562,7 @@ def _of_pixels(mask: Tensor | None, value: Tensor, name: str) -> Tensor | None:
         return mask
     if value.shape[:-1] == (mask.numel(),):
         return mask.reshape(-1)  # pixels in a row
-    if value.ndim == 2:
+    if value.ndim == 2 and value.shape[0] == mask.shape[0]:
         return None  # one vector of each image
     raise ConfigError(
         f"{name}: the batch has a mask of shape {mask.shape}, got an input of pixels "

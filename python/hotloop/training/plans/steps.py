@@ -24,7 +24,7 @@ from hotloop.training.config.parts import EMAConfig
 from hotloop.training.plans.batch import call_step
 from hotloop.training.plans.fitted import Fitted
 from hotloop.training.plans.layers import scales_of_layers
-from hotloop.training.plans.masks import masked_batch, masked_targets
+from hotloop.training.plans.masks import masked_ids, masked_inputs, masked_targets, refuse_functions
 from hotloop.training.plans.methods import check_methods, check_sequences
 from hotloop.training.plans.mixing import check_mixing, mix_batch, mix_losses
 from hotloop.training.plans.optimizers import optimizer_op
@@ -212,19 +212,16 @@ class Steps:
         self.target_scale = TargetScale(self._transforms, list(data.targets))
         self._user_step = getattr(runtime.model, "training_step", None)
         is_own_step = self._user_step is not None
-        self._targets = data.targets if is_own_step else masked_targets(runtime.model, data)
+        self._targets, of_pixels = masked_targets(data)
         self._padding = _padding_of(data)
         if self._padding is not None and self._user_step is None:
             check_sequences(runtime.model, self._padding[0])
         self._ignores_lengths = False  # a forward that counts padding as it does rows
-        check_mixing(
-            config,
-            is_own_step=is_own_step,
-            has_lengths=self._padding is not None,
-        )
+        check_mixing(config, is_own_step=is_own_step, has_lengths=self._padding is not None)
         self.tasks = make_tasks(
             config, self._targets, is_own_step=is_own_step, keeps_matrix=keeps_matrix
         )
+        refuse_functions([task.needs for task in self.tasks if task.name in of_pixels])
         for field, given in (
             ("loss", config.loss != "auto"),
             ("class_weight", config.class_weight is not None),
@@ -275,8 +272,7 @@ class Steps:
         steps = self.data.augment_steps if training else ()
         fields = gather_batch(trace, split, rows, self._transforms, steps)
         trace.note_batch(fields.values())
-        is_own_step = self._user_step is not None
-        return masked_batch(self.runtime.model, nest_fields(fields), is_own_step=is_own_step)
+        return (made := nest_fields(fields)) | {"x": masked_inputs(made["x"])}
 
     def _make(self, batch: dict[str, Any], *, training: bool = False) -> Made:
         """The losses of a batch, by training_step or from forward's output."""
@@ -299,9 +295,10 @@ class Steps:
             self._check_scaled(output)
         trace = flatten(output)[0][0].trace
         with trace.labelled("loss"), calls.running():
-            made = self.loss(output, batch.get("y"), batch.get("weight"))
+            made = self.loss(output, self._ids(trace, batch), batch.get("weight"))
             if mixed is not None:
-                other = self.loss(output, mixed.batch.get("y"), mixed.batch.get("weight"))
+                ids = self._ids(trace, mixed.batch)
+                other = self.loss(output, ids, mixed.batch.get("weight"))
                 made = mix_losses(made, other, mixed.own)
         losses = dict(made) if isinstance(made, Mapping) else {"loss": made}
         for name, loss in losses.items():
@@ -309,6 +306,10 @@ class Steps:
         is_measured = not training or self.config.train_metrics
         measured = self._measure(calls) if is_measured else {}
         return Made(losses, self._take_logged(losses, measured, trace), output)
+
+    def _ids(self, trace: Trace, batch: dict[str, Any]) -> Any:
+        """The targets, of which those beside a mask count nothing."""
+        return masked_ids(trace.noted("mask"), batch.get("y"), self._targets)
 
     def _watch_modules(self, batch: dict[str, Any]) -> Calls:
         """What losses and metrics of modules read, from now on."""
@@ -417,12 +418,12 @@ class Steps:
         *,
         training: bool = False,
     ) -> None:
-        weight = batch.get("weight")
+        ids, weight = self._ids(trace, batch), batch.get("weight")
         for task in self.tasks:
             if not task.metrics:
                 continue
             centre = centres[task.name]
-            found = task.sums(output, batch["y"], weight, centre, has_matrix=not training)
+            found = task.sums(output, ids, weight, centre, has_matrix=not training)
             for key, value in found:
                 sums.add(trace, key, value)
 
@@ -629,8 +630,9 @@ class Steps:
                 self._read_tasks(output, batch)
             output = self.target_scale.undo(output)
             self._add_metrics(trace, sums, output, batch, centres)
+            ids = self._ids(trace, batch)
             for task in self.tasks:
-                for value in task.collected(output, batch["y"], batch.get("weight")):
+                for value in task.collected(output, ids, batch.get("weight")):
                     trace.graph.output(value.id_in(trace))
 
         graph, _ = self.runtime.trace(build, training=False)

@@ -166,7 +166,8 @@ def train(
                         seconds = time.perf_counter() - began
                         if not is_quiet:
                             show(f"hotloop: {describe_fitted(planner)}")
-                        set_metadata(model, metadata_of(model, data, planner.config))
+                        if planner.fitting is not None:  # else the model stays as it is
+                            set_metadata(model, metadata_of(model, data, planner.config))
                         result = _result_of_nothing(planner, seconds, "completed")
                     else:
                         run = Run(planner, interrupts, began, config, resumed)

@@ -191,7 +191,7 @@ def describe_fitted(planner: Planner) -> str:
     """
     if planner.fitting is not None:
         return f"fitted {_describe_fitting(planner)}"
-    return "nothing is left to fit: all nodes were fitted before, model.reset() forgets"
+    return "nothing is left to fit; model.reset() forgets what was"
 
 
 def _describe_memory(planner: Planner) -> str:

@@ -339,7 +339,7 @@ def _named(name: str, config: TrainingConfig, goal: _Goal) -> Loss:
 
 
 def _check_target(label: str, name: str, target: Any, *, has_ids: bool) -> None:
-    """Refuses a loss by name, or a module of the library, beside data that it cannot be of.
+    """Refuses a loss by name beside data that it cannot be of.
 
     Parameters
     ----------
@@ -355,12 +355,16 @@ def _check_target(label: str, name: str, target: Any, *, has_ids: bool) -> None:
         If there is no target, or a mask leaves out pixels whose targets are values.
     """
     if target is None:
-        raise ConfigError(
-            f"{label}: {name} compares outputs with targets, and the data has none; give y, "
-            "or where the model is to reconstruct X write train(model, (X, X))"
-        )
+        raise _no_target(label, name)
     if not has_ids:
         check_unmasked(label, name, target)
+
+
+def _no_target(label: str, name: str) -> ConfigError:
+    return ConfigError(
+        f"{label}: {name} compares outputs with targets, and the data has none; give y, or where "
+        "the model is to reconstruct X write train(model, (X, X))"
+    )
 
 
 def _check_ignored(name: str, goal: _Goal, ignored: int | None) -> None:
@@ -374,8 +378,9 @@ def _check_ignored(name: str, goal: _Goal, ignored: int | None) -> None:
         other = "no ignore_index" if ignored is None else f"ignore_index {ignored}"
         by_name = "bce" if name.startswith(("BCEWith", "binary_cross")) else "cross_entropy"
         raise ConfigError(
-            f"{goal.label}: targets have the class id {IGNORED}, which counts nothing in losses "
-            f"with that ignore_index, got {name} with {other}; use loss={by_name!r}"
+            f"{goal.label}: targets have the class id {IGNORED}, or pixels that x['mask'] leaves "
+            f"out, which count nothing in losses with that ignore_index, got {name} with {other}; "
+            f"use loss={by_name!r}"
         )
 
 
@@ -598,7 +603,7 @@ def _called(loss: Callable[..., Any], goal: _Goal) -> Loss:
     if known in _LIBRARY:
         _check_ignored(name, goal, ignored)
 
-    label, has_ids = goal.label, goal.has_ids  # not goal itself, which has the trace's output
+    label = goal.label  # not goal itself, which has the trace's output
 
     def call(output: Any, target: Any, weight: Tensor | None) -> Any:
         if weight is not None:
@@ -608,7 +613,10 @@ def _called(loss: Callable[..., Any], goal: _Goal) -> Loss:
             )
         if known in _LIBRARY:
             output = pick_output(output)
-            _check_target(label, name, target, has_ids=has_ids)
+        if target is None and known in _LIBRARY:
+            raise _no_target(label, name)
+        if known not in _IGNORING:
+            check_unmasked(label, name, target)
         if axis is not None:
             target, output = target.cast("int64"), _classes_second(output, axis)
         return call_matched(name, loss, output, target)

@@ -151,7 +151,7 @@ def class_axis(output: Shape, target: Shape, *, is_second: bool = False) -> int 
         )
     if fits_second or fits_last:
         return 1 if fits_second else -1
-    if _hold_the_same(output, target):
+    if hold_the_same(output, target):
         return None
     rest = "".join(f", {dim}" for dim in target[1:])
     forms = f"(rows, classes{rest})" + (f" or (rows{rest}, classes)" if rest else "")
@@ -215,7 +215,7 @@ def by_position(
 
 
 def check_unmasked(label: str, name: str, target: Any) -> None:
-    """Refuses targets that are values of pixels of which a mask leaves some out.
+    """Refuses targets of pixels where what compares them cannot leave out those beside a mask.
 
     Parameters
     ----------
@@ -227,15 +227,15 @@ def check_unmasked(label: str, name: str, target: Any) -> None:
     ------
     ConfigError
     """
-    if not isinstance(target, Tensor):
-        return
-    mask = target.trace.noted("mask")
-    if mask is not None and target.shape[: mask.ndim] == mask.shape:
-        raise ConfigError(
-            f"{label}: {name or 'they'} would count pixels that x['mask'] leaves out, as targets "
-            "are numbers; give them as bools or class ids, or write a stats.ModuleLoss or a "
-            "training_step that leaves pixels out"
-        )
+    for each in flatten(target)[0]:
+        mask = each.trace.noted("mask") if isinstance(each, Tensor) else None
+        if mask is not None and hold_the_same(each.shape, mask.shape):
+            raise ConfigError(
+                f"{label}: {name or 'they'} would count pixels that x['mask'] leaves out; give "
+                "class ids or bools of the cube's shape without channels, three dims or more, "
+                "beside 'cross_entropy' or 'bce', or write a stats.ModuleLoss or a training_step "
+                "that leaves pixels out"
+            )
 
 
 # ---- shapes
@@ -251,7 +251,7 @@ def match_shape(target: Tensor, output: Tensor) -> Tensor:
     """
     if target.shape == output.shape:
         return target
-    if _hold_the_same(target.shape, output.shape):
+    if hold_the_same(target.shape, output.shape):
         return target.reshape(output.shape)
     fix = fix_of_layout(output.shape, target.shape) or "check the last layer's size"
     if target.ndim == 1 and output.ndim == 2:
@@ -261,7 +261,7 @@ def match_shape(target: Tensor, output: Tensor) -> Tensor:
     )
 
 
-def _hold_the_same(a: Shape, b: Shape) -> bool:
+def hold_the_same(a: Shape, b: Shape) -> bool:
     """Whether arrays of these shapes have the same numbers in one order: dims of 1, and dims that
     one has flattened, apart. (N, C, H, W) and (N, H, W, C) do not.
     """
@@ -315,7 +315,7 @@ def call_matched(name: str, loss: Callable[[Any, Any], Any], output: Any, target
         return loss(output, target)
     forms = [target]
     if isinstance(output, Tensor) and target.shape != output.shape:
-        is_same = _hold_the_same(target.shape, output.shape)
+        is_same = hold_the_same(target.shape, output.shape)
         forms += [target.reshape(output.shape)] if is_same else []
     outputs, trouble = flatten(output)[0], None
     for form in forms:

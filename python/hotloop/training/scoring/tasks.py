@@ -223,10 +223,11 @@ class Task:
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Output, target and weight as metrics take them: of class ids a row for each."""
         found, target = self._pick(output), self.target_of(y)
+        if self.kind != "class":
+            check_unmasked("metrics", "", target)
         if self.kind == "multilabel":
             return match_shape(found, target), target, weight
         if self.kind != "class":
-            check_unmasked("metrics", "", target)
             return found, target, weight
         return by_position(found, target.cast("int64"), weight, self.axis, self.ignored)
 
