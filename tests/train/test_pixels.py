@@ -479,7 +479,9 @@ def test_a_mask_behind_other_pixels() -> None:
             return self.norm(x["cube"].abs().mean(self.axis))
 
     data = hl.DataModule.from_arrays({"cube": CUBES, "mask": MASK}, val=None)
-    with pytest.raises(hl.ConfigError, match=r"norm: the batch has a mask of shape .*\(\d+, 6\)"):
+    with pytest.raises(
+        hl.ConfigError, match=r"norm: the batch has a mask of shape .*\(\d+, 6, 12\)"
+    ):
         hl.train(Pooled(2), data, quiet(max_epochs=0))
     model = Pooled((1, 2))  # one vector of each image
     hl.train(model, data, quiet(max_epochs=0))

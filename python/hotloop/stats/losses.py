@@ -91,7 +91,9 @@ class ReconstructionLoss(ModuleLoss):
                 f"{self.output or 'the model'!r} must return the shape of {self.target!r}, "
                 f"{wanted.shape}, got {made.shape}"
             )
-        return mean_over_pixels((made - wanted) ** 2)
+        if counted(made) is None:
+            return F.mse_loss(made, wanted)
+        return mean_over_pixels(F.mse_loss(made, wanted, reduction="none"))
 
 
 class SelectorEntropyLoss(ModuleLoss):

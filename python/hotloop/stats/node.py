@@ -39,6 +39,7 @@ __all__ = [
     "mean_over_pixels",
     "not_negative",
     "refuse_mask",
+    "rows_that_count",
     "watching",
 ]
 
@@ -149,39 +150,47 @@ def masked(input: Mapping[str, Any]) -> dict[str, Any]:
     return {**input, "cube": where(mask.unsqueeze(-1), as_floats(input["cube"]), 0.0)}
 
 
-def counted(x: Tensor) -> Tensor | None:
-    """Which elements of a tensor count, as float32 of 0 and 1 that broadcasts over it.
+def _is_of_pixels(shape: tuple[int, ...], mask: Tensor) -> bool:
+    """Whether a shape is that of the mask's pixels: as the cube has them, in a row, or a row of
+    each image.
+    """
+    of_each = mask.numel() // mask.shape[0]
+    return shape in (mask.shape, (mask.numel(),), (mask.shape[0], of_each))
 
-    Parameters
-    ----------
-    x : Tensor
-        Pixels with or without channels, as the cube has them or in a row; or a vector or a number
-        of each image.
 
-    Returns
-    -------
-    Tensor or None
-        None: all of them, as there is no mask, or the tensor is no longer of pixels.
+def rows_that_count(x: Tensor) -> Tensor | None:
+    """Which rows of channels of a tensor ``(..., channels)`` count, as bools ``(...)``.
+
+    None: all of them, as there is no mask, or they are vectors of whole images.
 
     Raises
     ------
     ConfigError
-        If it is of other pixels than the mask.
+        If they are other pixels than the mask's.
     """
     mask = x.trace.noted("mask")
     if mask is None or not x.ndim:
         return None
-    n, of_each = mask.numel(), mask.numel() // mask.shape[0]
-    for shape in (mask.shape, (n,), (mask.shape[0], of_each)):
-        for made in ((*shape, 1), shape):
-            if x.shape == made or (made[-1] == 1 and x.shape[:-1] == made[:-1]):
-                return mask.reshape(made).cast("float32")
+    if _is_of_pixels(x.shape[:-1], mask):
+        return mask.reshape(x.shape[:-1])
     if x.ndim <= 2 and x.shape[0] == mask.shape[0]:
         return None
     raise ConfigError(
         f"the batch has a mask of shape {mask.shape}, got values of shape {x.shape}, of which it "
         "is not known which count; leave the mask out, or compute them of the cube's pixels"
     )
+
+
+def counted(x: Tensor) -> Tensor | None:
+    """Which elements of a tensor count, as float32 of 0 and 1 that broadcasts over it.
+
+    As :func:`rows_that_count`, also of pixels without channels.
+    """
+    mask = x.trace.noted("mask")
+    if mask is not None and _is_of_pixels(x.shape, mask) and not _is_of_pixels(x.shape[:-1], mask):
+        return mask.reshape(x.shape).cast("float32")
+    rows = rows_that_count(x)
+    return None if rows is None else rows.unsqueeze(-1).cast("float32")
 
 
 def mean_over_pixels(x: Tensor) -> Tensor:

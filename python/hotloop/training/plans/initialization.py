@@ -23,7 +23,7 @@ from hotloop.errors import ConfigError, DataError
 from hotloop.graph.pointwise import maximum, minimum
 from hotloop.graph.statistics import channel_statistics
 from hotloop.nn.parameter import writing
-from hotloop.stats.node import Seen, StatisticalNode, watching
+from hotloop.stats.node import Seen, StatisticalNode, rows_that_count, watching
 from hotloop.stats.statistics import Affine, Statistics
 from hotloop.training.plans.accelerator import device_of_statistics
 from hotloop.training.plans.masks import masked_inputs
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from hotloop import _core
     from hotloop.data.module import DataModule
     from hotloop.data.split import Split
-    from hotloop.graph.symbolic import Tensor
     from hotloop.graph.trace import Trace
     from hotloop.nn.module import Module
     from hotloop.training.config import TrainingConfig
@@ -501,7 +500,10 @@ class Fitting:
             value = trace.wrap(task.source)
             n = value.shape[-1]
             shift = trace.const(shifts.get(name, np.zeros(n)), "float64")
-            counts = _of_pixels(mask, value, task.name)
+            try:
+                counts = rows_that_count(value)
+            except ConfigError as error:
+                raise ConfigError(f"{task.name}: {error}") from None
             if counts is not None:
                 left_out.add(task.source)
             needed = any(one.needs_products for one in tasks if one.source == task.source)
@@ -545,29 +547,6 @@ def _not_reached(name: str, node: StatisticalNode) -> ConfigError:
     return ConfigError(
         f"{name}: forward does not reach this {type(node).__name__}, so that it cannot be fitted; "
         "call it, or take it out of the model"
-    )
-
-
-def _of_pixels(mask: Tensor | None, value: Tensor, name: str) -> Tensor | None:
-    """The mask of what statistics are taken of, if that has the cube's pixels.
-
-    Raises
-    ------
-    ConfigError
-        If it has other pixels, so that it is not known which of them count.
-    """
-    if mask is None or value.ndim < 2:
-        return None
-    if value.shape[:-1] == mask.shape:
-        return mask
-    if value.shape[:-1] == (mask.numel(),):
-        return mask.reshape(-1)  # pixels in a row
-    if value.ndim == 2 and value.shape[0] == mask.shape[0]:
-        return None  # one vector of each image
-    raise ConfigError(
-        f"{name}: the batch has a mask of shape {mask.shape}, got an input of pixels "
-        f"{value.shape[:-1]}, of which it is not known which count; put the node before what "
-        "changes the pixels, or leave the mask out"
     )
 
 

@@ -49,12 +49,7 @@ class Phases:
             for phase in phases(config)
         }
         self.firsts = list(self._layouts)
-        self._nodes = [
-            name
-            for name, module in model.named_modules()
-            if isinstance(module, StatisticalNode) and any(True for _ in module.parameters())
-        ]
-        self._check()
+        self._check(model)
 
     def at(self, epoch: int) -> int:
         """The first epoch of the phase that an epoch is of."""
@@ -130,12 +125,11 @@ class Phases:
             f", {format_count(size)} from epoch {epoch} on" for epoch, size in later
         )
 
-    def _check(self) -> None:
+    def _check(self, model: Module) -> None:
         fields = ("freeze", "unfreeze")
         is_asked = any(getattr(self._config, field) is not None for field in fields)
         for first, layout in self._layouts.items():
-            nodes = [] if is_asked else self._nodes
-            if not layout.n_trainable and nodes:
+            if not layout.n_trainable and not is_asked and (nodes := _fitted_nodes(model)):
                 raise ConfigError(
                     f"unfreeze: what is fitted ({', '.join(nodes[:6])}) is frozen, and nothing "
                     f"else is left to be trained; name what is to be, unfreeze=[{nodes[0]!r}], or "
@@ -161,3 +155,12 @@ class Phases:
                 f"{counted(first - 1, 'epoch')}, after which the same parameters are trained or "
                 "not by another pattern or requires_grad; leave it out, or the other"
             )
+
+
+def _fitted_nodes(model: Module) -> list[str]:
+    """Names of the statistical nodes that have something to be trained."""
+    return [
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, StatisticalNode) and any(True for _ in module.parameters())
+    ]
