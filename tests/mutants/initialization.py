@@ -3,6 +3,7 @@
 from mutants.mutant import Mutant, python
 
 _FITTING = "python/hotloop/training/plans/initialization.py"
+_ACCELERATOR = "python/hotloop/training/plans/accelerator.py"
 _STATISTICS = "python/hotloop/stats/statistics.py"
 _TESTS = "tests/train/test_initialization.py::test_"
 _NODE = "python/hotloop/stats/node.py"
@@ -52,6 +53,34 @@ MUTANTS = [
         python(_TESTS + "ranges_behind_a_negative_factor"),
     ),
     Mutant(
+        "passes-forget-what-products-cost",
+        _FITTING,
+        "self._device, host, first.flops + products, products, n_bytes",
+        "self._device, host, first.flops, products, n_bytes",
+        python(_TESTS + "a_pass_counts_what_it_would_compute"),
+    ),
+    Mutant(
+        "all-sources-of-a-pass-have-products",
+        _FITTING,
+        "product_flops += needed * value.numel() * n / rows",
+        "product_flops += value.numel() * n / rows",
+        python(_TESTS + "a_pass_counts_what_it_would_compute"),
+    ),
+    Mutant(
+        "slow-float64-moves-networks-to-the-cpu",
+        _ACCELERATOR,
+        "not in _FAST_FLOAT64 and 2 * float64_flops > flops:",
+        "not in _FAST_FLOAT64:",
+        python(_TESTS + "a_pass_runs_where_it_takes_less_time"),
+    ),
+    Mutant(
+        "sending-rows-to-a-gpu-is-free",
+        _ACCELERATOR,
+        "if flops < host.n_threads * _FLOPS_PER_BYTE * n_bytes:",
+        "if flops < _FLOPS_PER_BYTE * n_bytes:",
+        python(_TESTS + "a_pass_runs_where_it_takes_less_time"),
+    ),
+    Mutant(
         "resumed-runs-fit-again",
         "python/hotloop/training/run/planner.py",
         "if self._is_resumed or not nodes_to_fit(self.model):",
@@ -61,7 +90,7 @@ MUTANTS = [
     Mutant(
         "passes-of-the-batches-of-training",
         _FITTING,
-        "rows = max(1, min(_BATCH_BYTES // max(row, 1), n))",
+        "rows = max(1, min(_BATCH_BYTES // max(self._bytes_of_row(number), 1), n))",
         "rows = groups[0].rows",
         python(_TESTS + "batches_of_a_pass_are_small"),
     ),

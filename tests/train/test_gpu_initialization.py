@@ -6,8 +6,7 @@ from typing import Any
 import hotloop as hl
 import numpy as np
 import pytest
-from hotloop import _core, stats
-from hotloop.training.plans.accelerator import device_of_statistics
+from hotloop import _core, nn, stats
 from hotloop.training.plans.initialization import Fitting
 from needs import NO_GPU
 from train.recipes import quiet
@@ -21,13 +20,13 @@ def test_a_gpu_finds_what_the_cpu_finds(gpu: _core.Device, make: Any, monkeypatc
     """Whatever its float64 is like."""
     import hotloop.training.plans.initialization as module
 
-    monkeypatch.setattr(module, "device_of_statistics", lambda device: (device, ""))
-    devices = []
+    monkeypatch.setattr(module, "device_of_statistics", lambda device, *_: (device, ""))
+    places = []
     run = Fitting.run
 
     def noting(self: Any, *args: Any) -> None:
-        devices.append(self.device.memory() is not None)
         run(self, *args)
+        places.append(self.places)
 
     monkeypatch.setattr(Fitting, "run", noting)
     want, got = fit(make()), make()
@@ -38,7 +37,7 @@ def test_a_gpu_finds_what_the_cpu_finds(gpu: _core.Device, make: Any, monkeypatc
         for (_, a), (_, b) in zip(want.named_modules(), got.named_modules(), strict=True):
             for key, value in getattr(a, "statistics", {}).items():
                 close(b.statistics[key], value)
-    assert devices == [False, True, True]
+    assert places == [["the CPU"], ["the GPU"], ["the GPU"]]
 
 
 def test_masks_and_both_phases(gpu: _core.Device) -> None:
@@ -56,11 +55,22 @@ def test_masks_and_both_phases(gpu: _core.Device) -> None:
         np.testing.assert_allclose(states[1][name], value, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize(("gpu_name", "is_gpu"), [("A100", True), ("T4", False), ("H200", True)])
-def test_slow_float64_leaves_the_sums_to_the_cpu(gpu_name: str, is_gpu: bool) -> None:
-    device, why = device_of_statistics(_core.Device("cuda", gpu=gpu_name))
-    assert (device.memory() is not None) == is_gpu
-    assert (why == "") == is_gpu
+def test_each_pass_runs_where_it_gains(gpu: _core.Device, capsys: Any) -> None:
+    """The range of pixels on the CPU, which has them; the mean of a network's values on the GPU."""
+    model = sequential(
+        scale=stats.MinMaxNormalizer(),
+        up=nn.Linear(12, 512),
+        relu=nn.ReLU(),
+        down=nn.Linear(512, 8),
+        centre=stats.DeepSVDDCenterTracker(8),
+    )
+    data = hl.DataModule.from_arrays(CUBES, val=None, batch_size=8)
+    hl.train(model, data, quiet(accelerator="gpu", max_epochs=0, enable_progress_bar="auto"))
+    said = " ".join(capsys.readouterr().err.split())
+    assert "centre by 2 passes over 30 rows on the CPU (sending the rows to the GPU would" in said
+    assert "take longer) and the GPU, " in said
+    got = model.centre.statistics["center"]
+    np.testing.assert_allclose(got, fit(model.reset()).centre.statistics["center"], rtol=1e-4)
 
 
 def test_scores_behind_other_nodes(gpu: _core.Device) -> None:

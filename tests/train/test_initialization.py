@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hotloop import _core, nn, stats
 from hotloop.training.plans import initialization
+from hotloop.training.plans.accelerator import device_of_statistics
 from hotloop.training.plans.initialization import Fitting
 from train.recipes import quiet, same_bits
 
@@ -690,6 +691,46 @@ def test_a_fit_that_fails_changes_nothing() -> None:
         fit(model, x)
     assert not model.norm.is_fitted
     assert not model.norm.mean.numpy().any()
+
+
+@pytest.mark.parametrize(
+    ("gpu", "flops", "float64_flops", "where"),
+    [
+        ("A100", 1000, 900, ""),
+        ("H200", 1000, 900, ""),
+        ("T4", 1000, 900, "float64 is slow on this GPU"),
+        ("T4", 1000, 100, ""),  # a network before the sums
+        ("A100", 70, 60, "sending the rows to the GPU would take longer"),
+        ("T4", 70, 0, "sending the rows to the GPU would take longer"),
+    ],
+)
+def test_a_pass_runs_where_it_takes_less_time(
+    gpu: str, flops: float, float64_flops: float, where: str
+) -> None:
+    """A sample of 4 bytes, on GPUs by their descriptions, beside eight threads."""
+    described, host = _core.Device("cuda", gpu=gpu), _core.Device("cpu", n_threads=8)
+    device, why = device_of_statistics(described, host, flops, float64_flops, 4)
+    assert why == where
+    assert device is (host if where else described)
+    assert device_of_statistics(host, host, flops, float64_flops, 4) == (host, "")
+
+
+def test_a_pass_counts_what_it_would_compute(monkeypatch: Any) -> None:
+    """Products of a sample, those of float64, and its bytes."""
+    asked = []
+
+    def noting(device: Any, host: Any, *work: float) -> Any:
+        asked.append(work)
+        return device_of_statistics(device, host, *work)
+
+    monkeypatch.setattr(initialization, "device_of_statistics", noting)
+    fit(sequential(n=stats.MinMaxNormalizer()))
+    fit(sequential(n=stats.MinMaxNormalizer(), rx=stats.RXGlobal()))
+    fit(sequential(up=nn.Linear(12, 50), relu=nn.ReLU(), n=stats.MinMaxNormalizer()))
+    pixels = 6 * 5
+    assert [n_bytes for _, _, n_bytes in asked] == [pixels * 12 * 4] * 3
+    assert [flops / pixels for flops, _, _ in asked] == [0, 12 * 12, 2 * 12 * 50]
+    assert [float64_flops / pixels for _, float64_flops, _ in asked] == [0, 12 * 12, 0]
 
 
 def test_the_header_says_what_was_fitted_and_what_is_trained(capsys: Any) -> None:

@@ -266,14 +266,44 @@ def name_device(device: _core.Device) -> str:
 _FAST_FLOAT64 = ("sm_60", "sm_70", "sm_80", "sm_90", "sm_100")
 
 
-def device_of_statistics(device: _core.Device) -> tuple[_core.Device, str]:
-    """Where float64 sums over the data are made, for a run on a device; and why not there, or "".
+# What a core computes while a byte goes to a GPU: 1.5 (36 GFLOP/s of AVX2, 24 GB/s of PCIe 4) to 5
+# (60 of AVX-512, 12 of PCIe 3). Nominal: by a measurement two runs could choose differently,
+# and have other bits.
+_FLOPS_PER_BYTE = 2.5
 
-    A GPU with slow float64 would take longer for them than the CPU, which has the data already.
+
+def device_of_statistics(
+    device: _core.Device, host: _core.Device, flops: float, float64_flops: float, n_bytes: float
+) -> tuple[_core.Device, str]:
+    """Where a pass over the data that sums in float64 runs, and why it is not the run's device.
+
+    The CPU has the data, a GPU gets them first: it gains where there is enough to compute.
+
+    Parameters
+    ----------
+    device : Device
+        Of the run.
+    host : Device
+        The CPU, of its threads.
+    flops : float
+        Of the products of a sample (of matrices, convolutions, attention, covariances).
+    float64_flops : float
+        Those of them that are float64.
+    n_bytes : float
+        Of a sample.
+
+    Returns
+    -------
+    tuple of Device and str
+        The reason is "" for the run's own device.
     """
-    if device.memory() is None or device.name.rsplit(", ", 1)[-1] in _FAST_FLOAT64:
+    if device.memory() is None:
         return device, ""
-    return choose_device("cpu", "32-true", "auto")[0], "float64 is slow on this GPU"
+    if device.name.rsplit(", ", 1)[-1] not in _FAST_FLOAT64 and 2 * float64_flops > flops:
+        return host, "float64 is slow on this GPU"
+    if flops < host.n_threads * _FLOPS_PER_BYTE * n_bytes:
+        return host, "sending the rows to the GPU would take longer"
+    return device, ""
 
 
 def check_gpu_options(config: TrainingConfig, device: _core.Device) -> None:

@@ -25,7 +25,7 @@ from hotloop.graph.statistics import channel_statistics
 from hotloop.nn.parameter import writing
 from hotloop.stats.node import Seen, StatisticalNode, rows_that_count, watching
 from hotloop.stats.statistics import Affine, Statistics
-from hotloop.training.plans.accelerator import device_of_statistics
+from hotloop.training.plans.accelerator import choose_device, device_of_statistics
 from hotloop.training.plans.masks import masked_inputs
 from hotloop.training.plans.runtime import (
     SLICE_SECONDS,
@@ -275,6 +275,15 @@ class _Traced(NamedTuple):
     ways: _Ways
     pixels: float  # of a sample, where a mask says which of them count; else 0
     masked: set[int]  # sources of which the mask leaves some out
+    product_flops: float  # of a sample, for covariances
+
+
+class _Sum(NamedTuple):
+    """What a pass found."""
+
+    traced: _Traced
+    statistics: dict[str, Statistics]  # by the names of the sums
+    flops: float  # of a batch
 
 
 class _Totals:
@@ -335,8 +344,8 @@ class Fitting:
 
     Attributes
     ----------
-    device : Device
-        Where; ``why`` says why it is not the run's, or is "".
+    places : list of str
+        Where passes ran, after ``run``, and why there, if not where the run is.
     names : list of str
         Of the nodes.
     variables : list of Variable
@@ -353,7 +362,8 @@ class Fitting:
         self, model: Module, data: DataModule, config: TrainingConfig, device: _core.Device
     ) -> None:
         self._model, self._data, self._config = model, data, config
-        self.device, self.why = device_of_statistics(device)
+        self._device = device
+        self.places: list[str] = []
         nodes = nodes_to_fit(model)
         self.names = list(nodes)
         self.variables = [variable for node in nodes.values() for variable in _variables(node)]
@@ -401,16 +411,31 @@ class Fitting:
     # ---- a pass
 
     def _pass(self, left: Mapping[str, StatisticalNode], check: Callable[[], None]) -> None:
-        runtime = Runtime(self._model, self.device, seed=self._config.seed, config=self._config)
+        host = self._device
+        if host.memory() is not None:
+            host = choose_device("cpu", "32-true", "auto")[0]
+        runtime = self._runtime(host)
         try:
             groups = self._groups()
-            # The first sample alone says what its pixels are about.
-            one = groups[0]._replace(rows=1, batches=1)
+            # The first sample alone says what its pixels are about, and what a pass will compute.
+            first = self._sum(runtime, [groups[0]._replace(rows=1, batches=1)], left, {}, check)
             shifts = {
                 name: found.mean if np.isfinite(found.mean).all() else np.zeros(len(found.mean))
-                for name, found in self._sum(runtime, [one], left, {}, check)[1].items()
+                for name, found in first.statistics.items()
             }
-            traced, found = self._sum(runtime, groups, left, shifts, check)
+            products = first.traced.product_flops
+            n_bytes = self._bytes_of_row(groups[0].part)
+            device, why = device_of_statistics(
+                self._device, host, first.flops + products, products, n_bytes
+            )
+            place = "the CPU" if device.memory() is None else "the GPU"
+            place += f" ({why})" if why else ""
+            if place not in self.places:
+                self.places.append(place)
+            if device is not host:
+                runtime.close()
+                runtime = self._runtime(device)
+            traced, found, _ = self._sum(runtime, groups, left, shifts, check)
             n_pixels = traced.pixels * sum(group.rows * group.batches for group in groups)
             for task in traced.tasks:
                 known = found[traced.sources[task.source]]
@@ -423,19 +448,24 @@ class Fitting:
         finally:
             runtime.close()
 
+    def _runtime(self, device: _core.Device) -> Runtime:
+        return Runtime(self._model, device, seed=self._config.seed, config=self._config)
+
+    def _bytes_of_row(self, part: int) -> int:
+        split = self._data.split("train")
+        assert split is not None  # DataModule always has training rows
+        return sum(math.prod(field.shape) for field in split.parts[part].fields) * _ITEM_BYTES
+
     def _groups(self) -> list[Group]:
         """Batches of a few megabytes, whatever the user's are: statistics are the same, less memory
         is taken, and a pass reads what is in the caches still.
         """
-        split = self._data.split("train")
-        assert split is not None  # DataModule always has training rows
         groups = self._data.batches("train", training=False, merge_tail=False)
         made = []
-        for number, part in enumerate(split.parts):
+        for number in sorted({group.part for group in groups}):
             own = [group for group in groups if group.part == number]
             n = sum(group.rows * group.batches for group in own)
-            row = sum(math.prod(field.shape) for field in part.fields) * _ITEM_BYTES
-            rows = max(1, min(_BATCH_BYTES // max(row, 1), n))
+            rows = max(1, min(_BATCH_BYTES // max(self._bytes_of_row(number), 1), n))
             made += [Group(rows, n // rows, number), Group(n % rows, 1, number)]
         return [group for group in made if group.rows and group.batches]
 
@@ -446,7 +476,7 @@ class Fitting:
         left: Mapping[str, StatisticalNode],
         shifts: Mapping[str, _Array],
         check: Callable[[], None],
-    ) -> tuple[_Traced, dict[str, Statistics]]:
+    ) -> _Sum:
         """Statistics of each source over these batches."""
         split = self._data.split("train")
         assert split is not None
@@ -472,7 +502,7 @@ class Fitting:
         plan, _, traced = plans[-1]  # whose outputs are there: it ran last
         operands = {number: plan.output(number) for number in range(traced.ways.n_operands)}
         traced.ways.read = operands.__getitem__
-        return traced, totals.read(runtime.session, shifts)
+        return _Sum(traced, totals.read(runtime.session, shifts), plan.info()["flops"])
 
     def _trace(
         self,
@@ -493,6 +523,7 @@ class Fitting:
         tasks = self._choose(ways, seen, left)
         sources: dict[int, str] = {}
         left_out: set[int] = set()
+        product_flops = 0.0
         for task in tasks:
             if task.source in sources:
                 continue
@@ -507,10 +538,11 @@ class Fitting:
             if counts is not None:
                 left_out.add(task.source)
             needed = any(one.needs_products for one in tasks if one.source == task.source)
+            product_flops += needed * value.numel() * n / rows
             products = needed and bool(shifts)
             totals.add(trace, name, channel_statistics(value, shift, counts, products=products))
         pixels = 0.0 if mask is None else mask.numel() / rows
-        return _Traced(tasks, sources, ways, pixels, left_out)
+        return _Traced(tasks, sources, ways, pixels, left_out, product_flops)
 
     def _choose(
         self, ways: _Ways, seen: list[Seen], left: Mapping[str, StatisticalNode]

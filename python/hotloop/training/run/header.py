@@ -174,11 +174,10 @@ def _describe_fitting(planner: Planner) -> str:
     train = planner.data.split("train")
     assert train is not None
     share = f", {fitting.share:.2g} of their pixels by the mask," if fitting.share < 1 else ""
-    where = "the CPU" if fitting.device.memory() is None else "the GPU"
-    why = f" ({fitting.why})" if fitting.why else ""
     return (
         f"{named(fitting.names)} by {counted(fitting.n_passes, 'pass', 'passes')} over "
-        f"{format_count(train.n)} rows{share} on {where}{why}, {format_seconds(fitting.seconds)}"
+        f"{format_count(train.n)} rows{share} on {' and '.join(fitting.places)}, "
+        f"{format_seconds(fitting.seconds)}"
     )
 
 
