@@ -113,6 +113,9 @@ def test_a_node_gets_what_it_asks_for() -> None:
 
     with pytest.raises(hl.HotloopError, match="the variance is known to nodes that ask for it"):
         hl.train(mixing(Wrong()), CUBES, quiet(max_epochs=0))
+    Wrong.needs = "covariances"
+    with pytest.raises(hl.ConfigError, match=r"Wrong.needs: must be .* or 'covariance', got 'cova"):
+        Wrong()
 
 
 def test_whole_numbers_of_sensors() -> None:

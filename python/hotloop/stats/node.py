@@ -229,6 +229,9 @@ class PixelNode(Module, abc.ABC):
         """What the node makes of pixels ``(..., channels)``."""
 
 
+_NEEDS = ("range", "mean", "variance", "covariance")
+
+
 class StatisticalNode(PixelNode):
     """A node that statistics of its input are fitted to.
 
@@ -256,6 +259,11 @@ class StatisticalNode(PixelNode):
             raise ConfigError(
                 f"{type(self).__name__}: num_channels must be an integer, at least 1, got "
                 f"{num_channels!r}"
+            )
+        if self.needs not in _NEEDS:
+            raise ConfigError(
+                f"{type(self).__name__}.needs: must be {', '.join(map(repr, _NEEDS[:-1]))} or "
+                f"{_NEEDS[-1]!r}, got {self.needs!r}"
             )
         self.title = type(self).__name__  # with its name in the model, once that is known
         self.num_channels = num_channels
