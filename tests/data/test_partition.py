@@ -5,7 +5,7 @@ import pytest
 from hotloop import _core
 from hotloop.data.module import DataModule
 from hotloop.data.partition import apportion
-from hotloop.errors import ConfigError
+from hotloop.errors import ConfigError, DataError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -155,6 +155,9 @@ def test_groups_in_order_keep_the_last_for_test() -> None:
         "val": [9],
         "test": [1],
     }
+    with pytest.raises(DataError, match="groups: splits by time need groups whose rows follow"):
+        X = np.zeros((20, 1), np.float32)
+        DataModule.from_arrays(X, groups=np.arange(20) % 4, val=5, test=5, split="time")
 
 
 @pytest.mark.parametrize("shuffle", [True, False])

@@ -778,7 +778,7 @@ def parts_of(X):
 @pytest.mark.filterwarnings("ignore:.*training rows had no 'Rome':hotloop.DataWarning")
 @pytest.mark.parametrize("how", ["onehot", "ids", "target"])
 def test_each_fold_learns_of_its_own_training_rows(how) -> None:
-    """A fold is what from_pandas makes with the fold's rows held out."""
+    """A fold has what from_pandas makes with the fold's rows held out, in the whole's columns."""
     frame = make_pandas({**COLUMNS, "city": [*CITY[:-1], "Rome"]})
     options = {"categorical": how, "missing": "fill", "standardize": True}
     data = hl.DataModule.from_pandas(frame, "buys", test=[0, 1], **options)
@@ -786,19 +786,64 @@ def test_each_fold_learns_of_its_own_training_rows(how) -> None:
         want = hl.DataModule.from_pandas(
             frame.iloc[fold.rows("train")], "buys", val=frame.iloc[fold.rows("val")], **options
         )
-        assert fold.encoding == want.encoding
+        assert fold.encoding == want.encoding.laid_out_as(data.encoding)
+        assert fold.encoding.made == data.encoding.made or how == "target"
         for name in ("train", "val"):
             if name == "train" and how == "target":
                 continue  # whose fifths go by the numbers of rows
-            assert_same(fold.arrays(name)[0], want.arrays(name)[0])
+            assert_laid_out(fold.arrays(name)[0], fold, want.arrays(name)[0], want)
             np.testing.assert_array_equal(fold.arrays(name)[1], want.arrays(name)[1])
-        if how != "target":
-            assert_same(dict(fold.transforms[0][1]), dict(want.transforms[0][1]))
         assert len(fold.arrays("test")[1]) == 2
         result = hl.train(sized(fold), fold, quiet(max_epochs=1))
         np.testing.assert_array_equal(
             hl.predict(result, fold), hl.predict(result, frame.iloc[[0, 1]])
         )
+
+
+def assert_laid_out(X, data, wanted_X, wanted) -> None:
+    """The same values in columns of the same names, zeros in others; ids of the same texts."""
+    if isinstance(X, dict):
+        for feature, known in zip(data.encoding.features, wanted.encoding.features):
+            if feature.how == "ids":
+                names, wanted_names = (np.array(["", *f.categories]) for f in (feature, known))
+                assert (names[X[feature.name]] == wanted_names[wanted_X[feature.name]]).all()
+        X, wanted_X = X["numbers"], wanted_X["numbers"]
+    place = {name: i for i, (name, _) in enumerate(wanted.encoding.made)}
+    for i, (name, _) in enumerate(data.encoding.made):
+        want = wanted_X[:, place.pop(name)] if name in place else np.zeros(len(X))
+        np.testing.assert_array_equal(X[:, i], want)
+    assert not place
+
+
+@pytest.mark.extra
+@pytest.mark.parametrize("how", ["onehot", "ids"])
+@pytest.mark.filterwarnings("ignore:.*training rows had no:hotloop.DataWarning")
+def test_models_of_all_folds_have_the_same_inputs(how) -> None:
+    """What a fold's training rows lack has a column of zeros, or an id that none has."""
+    columns = {"city": ["Bonn", "Ulm", "Kiel", "Ulm"] * 15, "x": np.arange(60.0)}
+    columns["city"][7], columns["city"][20], columns["x"][33] = "Rome", None, np.nan
+    columns["y"] = np.arange(60) % 2
+    options = {"categorical": how, "missing": "indicator"}
+    data = hl.DataModule.from_pandas(make_pandas(columns), "y", **options)
+    width = len(data.encoding.made)
+    assert width == (7 if how == "onehot" else 2)  # of one-hot Bonn, Kiel, Rome, Ulm, missing
+    make = (lambda: ByIds(width, 5)) if how == "ids" else (lambda: nn.Linear(width, 2))
+    hl.cross_validate(make, data, quiet(max_epochs=1), folds=5)
+    lacking = {"city=Rome": 0, "city missing": 0, "x missing": 0}
+    for fold in data.folds(5):
+        assert fold.encoding.made == data.encoding.made
+        X, own = fold.arrays("train")[0], fold.arrays("val")[0]
+        if how == "ids":
+            assert (X["city"][fold.rows("train") == 7] == 3).all()  # as in the whole
+            assert (own["city"][fold.rows("val") == 7] == 0).all()  # unseen
+            continue
+        for name in lacking:
+            at = [made for made, _ in data.encoding.made].index(name)
+            assert X[:, at].sum() in (0, 1)
+            if not X[:, at].any():
+                lacking[name] += 1
+                assert not own[:, at].any()
+    assert how == "ids" or set(lacking.values()) == {1}
 
 
 def sized(data):

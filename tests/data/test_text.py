@@ -83,6 +83,16 @@ def test_a_tokenizers_file(tmp_path: Path) -> None:
         assert data.n_classes == 6
         assert data.vocabulary.decode([1, 2, 3]) == "to be or"
         np.testing.assert_array_equal(data.vocabulary.encode("be mine"), [2, 0])
+    tokenizer.enable_truncation(16)
+    tokenizer.enable_padding(length=500)
+    tokenizer.save(str(tmp_path / "words.json"))
+    data = hl.DataModule.from_text(text, 7, tokenizer=tmp_path / "words.json")
+    assert len(data.vocabulary.encode(text)) == 140  # the whole text, and nothing else
+    for name, off in (("truncation", tokenizer.no_truncation), ("padding", tokenizer.no_padding)):
+        message = rf"without {name}, got .*call tokenizer.no_{name}"
+        with pytest.raises(hl.ConfigError, match=message):
+            hl.DataModule.from_text(text, 7, tokenizer=tokenizer)
+        off()
     (tmp_path / "bad.json").write_text(json.dumps({"version": "1.0"}))
     with pytest.raises(DataError, match=r"tokenizer: '.*bad.json' is no file of tokenizers \("):
         hl.DataModule.from_text(text, 7, tokenizer=tmp_path / "bad.json")
@@ -194,7 +204,11 @@ def test_wrong_input(tmp_path: Path) -> None:
     (tmp_path / "bad.txt").write_bytes(b"good \xff bad" * 9)
     (tmp_path / "empty.txt").write_bytes(b"")
     for source, options, words in [
-        ("none.txt", {}, r"source: must have more ids than a window of 8, got 8; .* \(there is no"),
+        ("none.txt", {}, "source: there is no file 'none.txt'"),
+        ("texts/part", {}, "source: there is no file 'texts/part'"),
+        (str(tmp_path / "none*.txt"), {}, "source: no file matches the pattern '.*none"),
+        ("no text", {}, r"source: must have more ids than a window of 8, got 7; .* \(there is no"),
+        ("to be or not to be", {"val": "none.txt"}, "val: there is no file 'none.txt'"),
         ("", {}, "source: must have more ids than a window of 8, got 0"),
         (tmp_path / "none.txt", {}, "source: there is no file '.*none.txt'"),
         (tmp_path / "empty.txt", {}, "source: must have more ids than a window of 8, got 0"),

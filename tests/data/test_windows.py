@@ -296,3 +296,21 @@ def test_wrong_series() -> None:
     with pytest.raises(hl.DataError, match=r"must be finite, got nan in row 20, column 2;"):
         data.check("train")
     data.check("val")
+    for wrong, message in (
+        (np.nan, "y: must be finite, got nan in row 30;"),
+        (-5, "y: class ids count from 0, got -5 in row 30;"),
+        (None, "y: must be all numbers or all strings, got NoneType None in row 30"),
+    ):
+        target = (np.arange(50) % 2).astype(object)
+        target[:3], target[30] = None, wrong  # the first three are of no window
+        target = (
+            target
+            if wrong is None
+            else np.where(np.arange(50) < 3, 7, target).astype(
+                np.float32 if wrong is np.nan else np.int64
+            )
+        )
+        with pytest.raises(hl.DataError, match=message):
+            hl.DataModule.from_windows(np.zeros((50, 3)), 3, 1, target=target).check("train")
+    before = np.where(np.arange(50) < 3, -1, np.arange(50) % 2)
+    assert hl.DataModule.from_windows(np.zeros((50, 3)), 3, 1, target=before).n_classes == 2

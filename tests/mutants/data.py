@@ -111,9 +111,37 @@ MUTANTS = [
     Mutant(
         "a-target-is-that-of-the-last-row",
         _WINDOWS,
-        'read_aligned("target", goal, n)[reach:]',
+        '_read_goal(read_aligned("target", goal, n), reach)',
         'read_aligned("target", goal, n)[length - 1 : n - horizon]',
         python(_OF_WINDOWS + "test_batches_are_windows_and_the_target_ahead"),
+    ),
+    Mutant(
+        "targets-have-the-numbers-of-their-windows",
+        _DATA + "checks.py",
+        "    row += field.first_row\n",
+        "",
+        python(_OF_WINDOWS + "test_wrong_series"),
+    ),
+    Mutant(
+        "rows-before-all-windows-are-targets",
+        _WINDOWS,
+        "before = goal[reach : reach + 1].repeat(reach, axis=0)",
+        "before = goal[:reach]",
+        python(_OF_WINDOWS + "test_wrong_series"),
+    ),
+    Mutant(
+        "tokenizers-files-cut-the-text",
+        _DATA + "sequential/text.py",
+        "    read.no_truncation()",
+        "    pass",
+        python("tests/data/test_text.py::test_a_tokenizers_file"),
+    ),
+    Mutant(
+        "mixed-groups-are-divided-by-time",
+        _DATA + "partition.py",
+        "    if not shuffle:\n        begins_of_groups",
+        "    if False:\n        begins_of_groups",
+        python("tests/data/test_partition.py::test_groups_in_order_keep_the_last_for_test"),
     ),
     Mutant(
         "windows-are-scaled-by-all-rows",

@@ -13,6 +13,27 @@ _SAVED = python(_T + "test_a_model_encodes_new_rows_before_and_after_saving")
 
 MUTANTS = [
     Mutant(
+        "folds-have-columns-of-their-own",
+        _DATA + "frames/table_data.py",
+        "return found if whole is None else found.laid_out_as(whole)",
+        "return found",
+        python(_T + "test_models_of_all_folds_have_the_same_inputs"),
+    ),
+    Mutant(
+        "folds-know-the-categories-of-others",
+        _ENCODING,
+        " if i not in feature.absent}",
+        "}",
+        python(_T + "test_models_of_all_folds_have_the_same_inputs"),
+    ),
+    Mutant(
+        "folds-mark-what-they-never-missed",
+        _ENCODING,
+        "if feature.has_indicator and 0 not in feature.absent:",
+        "if feature.has_indicator:",
+        python(_T + "test_models_of_all_folds_have_the_same_inputs"),
+    ),
+    Mutant(
         "medians-are-of-all-rows",
         _FITTING,
         "values = column.values if rows is None else column.values[rows]\n        median",

@@ -89,6 +89,7 @@ def place(field: Field, row: int, index: tuple[int, ...]) -> str:
         if field.padding.role == "rows":
             where = f"row {row - int(sequences.starts[number])} of {where}"
         return f"{where}, column {index[0]}" if len(index) == 1 else where
+    row += field.first_row
     if not index:
         return f"row {row}"
     if len(index) == 1 and field.columns is not None:

@@ -27,7 +27,7 @@ import numpy.typing as npt
 from hotloop import _core
 from hotloop.base.messages import counted
 from hotloop.base.rules import reject
-from hotloop.data.partition import check_stratify
+from hotloop.data.partition import begins_of_groups, check_stratify
 from hotloop.errors import ConfigError, DataError
 
 __all__ = ["Fold", "Origin", "RowOrigin", "Wish", "walk_forward"]
@@ -194,12 +194,7 @@ class RowOrigin:
                 "out"
             )
         groups = self.groups[self.pool]
-        begins = np.flatnonzero(np.diff(groups, prepend=-1))
-        if len(begins) != len(np.unique(groups)):
-            raise DataError(
-                "groups: folds by time need groups whose rows follow each other, got groups that "
-                "are mixed; sort the rows by group, or write split='random'"
-            )
+        begins = begins_of_groups(groups, "folds")
         edges = np.append(begins, len(groups))
         cut = walk_forward(len(begins), n, 0, "groups")[k]
         end, begin, stop = (int(edges[i]) for i in cut)

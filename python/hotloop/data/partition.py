@@ -23,6 +23,7 @@ from hotloop.errors import ConfigError, DataError
 
 __all__ = [
     "apportion",
+    "begins_of_groups",
     "divide_rows",
     "draw_some",
     "is_share",
@@ -479,9 +480,35 @@ def read_groups(groups: Any, n: int, name: str = "groups") -> Rows:
     return number[codes.reshape(-1)]
 
 
+def begins_of_groups(groups: Rows, what: str) -> Rows:
+    """The places at which groups begin, one after the other.
+
+    Parameters
+    ----------
+    groups : int64 array (n,)
+        Group numbers of rows in the order of time.
+    what : str
+        What is made of them by time, for the message: "folds".
+
+    Raises
+    ------
+    DataError
+        If a group's rows do not follow each other: no row is then before or after a whole group.
+    """
+    begins = np.flatnonzero(np.diff(groups, prepend=-1))
+    if len(begins) != len(np.unique(groups)):
+        raise DataError(
+            f"groups: {what} by time need groups whose rows follow each other, got groups that "
+            "are mixed; sort the rows by group, or write split='random'"
+        )
+    return begins
+
+
 def _draw_groups(
     pool: Rows, sizes: dict[str, int], groups: Rows, shuffle: bool, seed: int
 ) -> dict[str, Rows]:
+    if not shuffle:
+        begins_of_groups(groups, "splits")
     names, codes, counts = np.unique(groups, return_inverse=True, return_counts=True)
     codes = codes.reshape(-1)
     if len(names) <= len(sizes):

@@ -44,6 +44,8 @@ class Field:
         What the array is windows of, where it has more rows than these reach.
     marks : tuple of int
         Columns of 0 and 1 that say which category a row has: standardising leaves them.
+    first_row : int
+        The number that the user's row has, which is row 0 here, for messages.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Field:
     padding: Padding | None = None
     series: npt.NDArray[Any] | None = None
     marks: tuple[int, ...] = ()
+    first_row: int = 0
 
     @property
     def is_input(self) -> bool:

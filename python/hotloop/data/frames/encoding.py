@@ -69,6 +69,10 @@ class Feature:
         Of "target": what stands for each number of a category.
     n_filled : int
         Training rows that had no value.
+    absent : tuple of int
+        Numbers of categories, 0 that of missing ones, which have a column or an id by the rows of
+        the whole data and that training rows of this part, a fold, lack: they count as unseen, and
+        their columns are 0.
     """
 
     name: str
@@ -83,6 +87,24 @@ class Feature:
     may_miss: bool = True
     means: tuple[tuple[float, ...], ...] = ()
     n_filled: int = 0
+    absent: tuple[int, ...] = ()
+
+    def laid_out_as(self, whole: Feature) -> Feature:
+        """This one, learnt of a part of the rows, with the columns and ids of the whole's, so that
+        one model's layers take both.
+        """
+        if self.kind != "category":
+            lacks = whole.has_indicator and not self.has_indicator
+            absent: tuple[int, ...] = (0,) if lacks else ()
+            return dataclasses.replace(self, has_indicator=whole.has_indicator, absent=absent)
+        if self.how == "target":
+            return self  # has a column for each target, whatever the categories
+        absent = tuple(i for i, c in enumerate(whole.categories, 1) if c not in self.categories)
+        if whole.has_missing and not self.has_missing:
+            absent += (0,)
+        return dataclasses.replace(
+            self, categories=whole.categories, has_missing=whole.has_missing, absent=absent
+        )
 
     @property
     def made(self) -> list[tuple[str, bool]]:
@@ -133,6 +155,11 @@ class Encoding:
     features: tuple[Feature, ...]
     raises_unseen: bool = False
 
+    def laid_out_as(self, whole: Encoding) -> Encoding:
+        """This one, learnt of a part of the rows, with the columns and ids of the whole's."""
+        pairs = zip(self.features, whole.features)
+        return Encoding(tuple(a.laid_out_as(b) for a, b in pairs), self.raises_unseen)
+
     @property
     def names(self) -> list[str]:
         """Of the table's columns."""
@@ -166,6 +193,7 @@ class Encoding:
                     **feature,
                     "categories": tuple(feature["categories"]),
                     "means": tuple(tuple(row) for row in feature["means"]),
+                    "absent": tuple(feature["absent"]),
                 }
             )
             for feature in data["features"]
@@ -240,7 +268,8 @@ class Encoding:
         """The number of each row's category; 0: missing or unseen."""
         column = column.as_category
         assert column.codes is not None  # it is of categories
-        number = {category: i + 1 for i, category in enumerate(feature.categories)}
+        categories = enumerate(feature.categories, 1)
+        number = {category: i for i, category in categories if i not in feature.absent}
         table = np.zeros(len(column.categories) + 1, np.int64)
         table[:-1] = [number.get(category, 0) for category in column.categories]
         unseen = np.flatnonzero(table[:-1] == 0)
@@ -290,7 +319,7 @@ class Encoding:
             if feature.kind != "category" and column.missing.size:
                 if feature.fill is not None:
                     matrix[column.missing, place] = feature.fill - feature.origin
-                if feature.has_indicator:
+                if feature.has_indicator and 0 not in feature.absent:
                     matrix[column.missing, place + 1] = 1.0
         return matrix
 
@@ -324,7 +353,8 @@ def _fill_block(
     elif feature.how == "onehot":
         # where category number 0 stands: after the others, or nowhere
         n = len(feature.categories)
-        at = np.where(numbers[rows] > 0, numbers[rows] - 1, n if feature.has_missing else -1)
+        zero = n if feature.has_missing and 0 not in feature.absent else -1
+        at = np.where(numbers[rows] > 0, numbers[rows] - 1, zero)
         known = np.flatnonzero(at >= 0)
         matrix[known, place + at[known]] = 1.0
 

@@ -40,10 +40,11 @@ class _Given(NamedTuple):
     targets: Mapping[str, Targets]
     wishes: Wishes
 
-    def fit(self, rows: Rows | None) -> Encoding:
-        """The encoding of these training rows."""
+    def fit(self, rows: Rows | None, whole: Encoding | None = None) -> Encoding:
+        """The encoding of these training rows, with the columns of the whole data's."""
         roles = self.roles
-        return fit_encoding(roles.frame, roles.names, rows, self.wishes, self.targets)
+        found = fit_encoding(roles.frame, roles.names, rows, self.wishes, self.targets)
+        return found if whole is None else found.laid_out_as(whole)
 
     def encode(self, encoding: Encoding, rows: Rows | None, seed: int) -> Any:
         """What forward takes of all rows."""
@@ -298,7 +299,7 @@ class TableData(SeriesData):
         if self._given is None or "train" not in rows:
             return made
         given = self._given._replace(wishes=self._given.wishes._replace(is_quiet=True))
-        encoding = given.fit(made.rows("train"))
+        encoding = given.fit(made.rows("train"), self._encoding)
         if encoding == self._encoding and not encoding.means_target:
             return made  # of the same arrays
         X = given.encode(encoding, made.rows("train"), made._seed)

@@ -165,6 +165,11 @@ class SeriesData(FoldedSplits):
             seed=self._seed,
         )
         table = read_table(windows.X, windows.y, None, standardize=wanted)
+        fields = [
+            field if field.is_input else dataclasses.replace(field, first_row=windows.origin.reach)
+            for field in table.fields
+        ]
+        table = dataclasses.replace(table, fields=tuple(fields))
         rows = windows.rows.items()
         parts: dict[str, tuple[Table, Rows | None]] = {
             name: (table, of) for name, of in rows if of is not None
@@ -353,8 +358,8 @@ class SeriesData(FoldedSplits):
         Parameters
         ----------
         source : str, path or list of paths
-            A text, or files of it, which follow each other as one. A str that is the path of a file
-            means the file.
+            A text, or files of it, which follow each other as one. A str that is the path or the
+            pattern of files means them; one without spaces that looks like a path must be one.
         length : int
             Ids of a window: forward gets int64 ``(batch, length)``, and the target is the class at
             each position, the id behind it.

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -174,6 +175,12 @@ def _read_kind(tokenizer: Any) -> str | Vocabulary:
     if isinstance(tokenizer, str) and tokenizer in ("bytes", "characters"):
         return tokenizer
     if all(hasattr(tokenizer, name) for name in ("encode", "decode", "get_vocab_size")):
+        for name in ("truncation", "padding"):
+            if getattr(tokenizer, name, None) is not None:
+                reject(
+                    "tokenizer", f"must encode the whole text, without {name}",
+                    getattr(tokenizer, name), f"call tokenizer.no_{name}()",
+                )  # fmt: skip
         return Vocabulary("tokenizer", None, tokenizer)
     rule = "must be 'bytes', 'characters', a file of the library tokenizers, or its Tokenizer"
     if not isinstance(tokenizer, (str, os.PathLike)) or not os.path.isfile(tokenizer):
@@ -186,16 +193,25 @@ def _read_kind(tokenizer: Any) -> str | Vocabulary:
         ) from error
     path = os.fspath(tokenizer)
     try:
-        return Vocabulary("tokenizer", None, tokenizers.Tokenizer.from_file(path))
+        read = tokenizers.Tokenizer.from_file(path)
     except Exception as error:  # the library raises Exception itself
         raise DataError(f"tokenizer: {path!r} is no file of tokenizers ({error})") from error
+    read.no_truncation()  # which files keep from the samples that they were made for
+    read.no_padding()
+    return Vocabulary("tokenizer", None, read)
+
+
+# What a text of one line hardly is: words without spaces, with separators or a suffix.
+_LOOKS_LIKE_PATH = re.compile(r"([\w.~:*?-]*[/\\])+[\w.*?-]*|[\w.*?-]+\.\w{1,5}|.+\.txt")
 
 
 def _find_texts(source: Any, label: str) -> list[str] | None:
     """The paths of files; None: the source is the text."""
     if isinstance(source, str):
         is_line = len(source) < 4096 and "\n" not in source and "\0" not in source
-        return [source] if is_line and os.path.isfile(source) else None
+        is_like_path = len(source) < 256 and _LOOKS_LIKE_PATH.fullmatch(source) is not None
+        is_path = is_line and (is_like_path or os.path.isfile(source))
+        return find_files(source, label) if is_path else None
     if isinstance(source, (os.PathLike, list, tuple)):
         return find_files(source, label)
     raise DataError(

@@ -25,6 +25,7 @@ from hotloop.data.arrays import column_names, pick_columns, read_raw, to_array
 from hotloop.data.folds import Fold, Wish, walk_forward
 from hotloop.data.partition import divide_rows, is_share, read_groups, rows_apart
 from hotloop.data.strides import windows_of
+from hotloop.data.targets import read_targets
 from hotloop.errors import ConfigError, DataError
 
 __all__ = ["WindowOrigin", "Windows", "read_aligned", "read_normalize", "read_windows"]
@@ -216,8 +217,20 @@ def read_windows(
         gap,
         has_test_gap=is_share(shares.get("test")),
     )
-    y = None if goal is None else read_aligned("target", goal, n)[reach:]
+    y = None if goal is None else _read_goal(read_aligned("target", goal, n), reach)
     return Windows(windows_of(base, length)[: n - reach], y, origin.windows(), origin)
+
+
+def _read_goal(goal: Array, reach: int) -> Any:
+    """The targets of windows: those of rows from ``reach`` on, named by their rows in the series.
+
+    What stands before is the target of no window, and need not be one.
+    """
+    if goal.dtype.kind == "f":
+        return goal[reach:]
+    before = goal[reach : reach + 1].repeat(reach, axis=0)
+    known = read_targets(np.concatenate([before, goal[reach:]]), "y")
+    return dataclasses.replace(known, array=known.array[reach:])
 
 
 # ---- what has which role
