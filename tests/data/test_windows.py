@@ -285,6 +285,27 @@ def test_wrong_input(name: str) -> None:
         hl.DataModule.from_windows(np.zeros((N, 2)), **given)
 
 
+def test_weights_are_those_of_the_targets_rows() -> None:
+    pandas = take_library("pandas")
+    counts = np.arange(50.0)
+    frame = pandas.DataFrame({"a": np.zeros(50), "b": np.ones(50), "count": counts, "up": 1.0})
+    given = hl.DataModule.from_windows(np.zeros((50, 2)), 5, 3, sample_weight=counts, shuffle=False)
+    named = hl.DataModule.from_windows(
+        frame, 5, 3, target="up", sample_weight="count", shuffle=False
+    )
+    for data in (given, named):
+        batch = next(data.batches_in_order("train"))
+        np.testing.assert_array_equal(batch["weight"], counts[7:])
+        assert batch["x"].shape == (43, 5, 2)
+    for weight, message in (
+        (counts[:9], "sample_weight: must have one entry per row of the series, which has 50"),
+        (np.where(counts == 30, -1, counts), "sample_weight: .* at least 0, got -1.0 in row 30"),
+        ("count", "sample_weight: names a column of a data frame, and the series is none"),
+    ):
+        with pytest.raises((hl.ConfigError, hl.DataError), match=message):
+            hl.DataModule.from_windows(np.zeros((50, 2)), 5, 3, sample_weight=weight).check("train")
+
+
 def test_wrong_series() -> None:
     with pytest.raises(hl.DataError, match="series: an array is needed"):
         hl.DataModule.from_windows(None, 3)

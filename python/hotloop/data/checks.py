@@ -179,8 +179,8 @@ def check_weights(field: Field, rows: npt.NDArray[np.int64] | None, split: str) 
         if bad.any():
             i = int(np.argmax(bad))
             raise DataError(
-                f"{field.label}: weights must be finite and at least 0, got {values[i]} in row "
-                f"{numbers[i]}"
+                f"{field.label}: weights must be finite and at least 0, got {values[i]} in "
+                f"{place(field, int(numbers[i]), ())}"
             )
         total += float(values.sum(dtype=np.float64))
     if total <= 0.0:

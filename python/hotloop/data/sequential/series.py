@@ -58,6 +58,7 @@ class SeriesData(FoldedSplits):
         features: Sequence[str] | None = None,
         time: Any = None,
         groups: Any = None,
+        sample_weight: Any = None,
         val: Any = None,
         test: Any = None,
         gap: int = 0,
@@ -100,6 +101,8 @@ class SeriesData(FoldedSplits):
         groups : array_like (T,) or str, optional
             Which series a row is of, where there are several below one another. No window reaches
             over two. Without ``time`` each is split on its own.
+        sample_weight : array_like (T,) or str, optional
+            What a window counts in the loss, aligned as targets are, or a frame's column of it.
         val, test : float, int, rows or mask, optional
             Fractions or numbers of the rows (times), of which the test has the last and val those
             before them; or the rows themselves. A window is in a split if all of its rows and that
@@ -160,11 +163,12 @@ class SeriesData(FoldedSplits):
             features=features,
             time=time,
             groups=groups,
+            weight=sample_weight,
             shares={"val": val, "test": test},
             gap=gap,
             seed=self._seed,
         )
-        table = read_table(windows.X, windows.y, None, standardize=wanted)
+        table = read_table(windows.X, windows.y, windows.weight, standardize=wanted)
         fields = [
             field if field.is_input else dataclasses.replace(field, first_row=windows.origin.reach)
             for field in table.fields

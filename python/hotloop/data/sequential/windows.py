@@ -147,6 +147,7 @@ class Windows(NamedTuple):
 
     X: Array
     y: Any
+    weight: Array | None
     rows: dict[str, Rows | None]
     origin: WindowOrigin
 
@@ -175,6 +176,7 @@ def read_windows(
     features: Sequence[str] | None,
     time: Any,
     groups: Any,
+    weight: Any,
     shares: Mapping[str, Any],
     gap: Any,
     seed: int,
@@ -185,6 +187,8 @@ def read_windows(
     ----------
     series, length, horizon, stride, target, features, time, groups, gap
         As :meth:`DataModule.from_windows` has them.
+    weight
+        What it has as sample_weight.
     shares : mapping
         "val" and "test", as for it.
     seed : int
@@ -195,7 +199,9 @@ def read_windows(
     """
     length, horizon = whole(1)("length", length), whole(0)("horizon", horizon)
     stride, gap = whole(1)("stride", stride), whole(0)("gap", gap)
-    table, goal, times, grouping = _read_roles(series, target, features, time, groups)
+    table, goal, times, grouping, counts = _read_roles(
+        series, target, features, {"time": time, "groups": groups, "sample_weight": weight}
+    )
     base = to_array(table, "series")
     n = len(base)
     reach = length - 1 + horizon  # rows from a window's first to that of its target
@@ -218,7 +224,9 @@ def read_windows(
         has_test_gap=is_share(shares.get("test")),
     )
     y = None if goal is None else _read_goal(read_aligned("target", goal, n), reach)
-    return Windows(windows_of(base, length)[: n - reach], y, origin.windows(), origin)
+    if counts is not None:
+        counts = read_aligned("sample_weight", counts, n)[reach:]
+    return Windows(windows_of(base, length)[: n - reach], y, counts, origin.windows(), origin)
 
 
 def _read_goal(goal: Array, reach: int) -> Any:
@@ -237,27 +245,25 @@ def _read_goal(goal: Array, reach: int) -> Any:
 
 
 def _read_roles(
-    series: Any, target: Any, features: Sequence[str] | None, time: Any, groups: Any
-) -> tuple[Any, Any, Any, Any]:
-    """Features, target, time and groups of a frame by names, or as they were given."""
+    series: Any, target: Any, features: Sequence[str] | None, others: Mapping[str, Any]
+) -> tuple[Any, ...]:
+    """Features, the target and others of a frame by names, or as they were given."""
     if callable(target):
         target = target(series)
     if column_names(series) is None:
-        named = {"target": target, "time": time, "groups": groups}
-        for role, given in named.items():
+        for role, given in {"target": target, **others}.items():
             if isinstance(given, str):
                 reject(role, "names a column of a data frame, and the series is none", given)
         if features is not None:
             reject("features", "name columns of a data frame, and the series is none", features)
-        return series, target, time, groups
+        return series, target, *others.values()
     goal, aimed = pick_columns(series, "target", target)
-    times, timed = pick_columns(series, "time", time)
-    grouping, grouped = pick_columns(series, "groups", groups)
+    found = [pick_columns(series, role, given) for role, given in others.items()]
     if features is None:
-        used = {*aimed, *timed, *grouped}
+        used = {*aimed, *(name for _, names in found for name in names)}
         features = [name for name in series.columns if name not in used]
     table, _ = pick_columns(series, "features", list(features))
-    return table, goal, times, grouping
+    return table, goal, *(picked for picked, _ in found)
 
 
 def read_aligned(name: str, given: Any, n: int) -> Array:
