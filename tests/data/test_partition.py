@@ -155,8 +155,8 @@ def test_groups_in_order_keep_the_last_for_test() -> None:
         "val": [9],
         "test": [1],
     }
+    X = np.zeros((20, 1), np.float32)
     with pytest.raises(DataError, match="groups: splits by time need groups whose rows follow"):
-        X = np.zeros((20, 1), np.float32)
         DataModule.from_arrays(X, groups=np.arange(20) % 4, val=5, test=5, split="time")
 
 
