@@ -1,6 +1,7 @@
 """What loaders, samplers and subsets say: which samples are trained on, validated and predicted."""
 
 import itertools
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -146,6 +147,24 @@ def test_a_sampler_of_a_subset_that_validates() -> None:
         DataModule(held(), loader(inner, [4]))
 
 
+def test_a_run_goes_on_with_the_samples_that_validated(tmp_path: Path) -> None:
+    """A sampler that draws at random must draw the same ones again."""
+
+    def run(seed: int, resume: Any = False, **options: Any) -> Any:
+        chosen = np.random.default_rng(seed).permutation(N)[:8].tolist()
+        data = DataModule(Points(), loader(Points(), chosen), num_workers=0)
+        config = quiet(
+            precision="fp32", enable_checkpointing=True, output_dir=str(tmp_path / "a"), **options
+        )
+        hl.manual_seed(0)
+        return hl.train(nn.Linear(1, 2), data, config, resume=resume)
+
+    run(1, max_epochs=2)
+    assert run(1, tmp_path / "a", max_epochs=3).epochs == 3
+    with pytest.raises(hl.CheckpointError, match="val has other rows than when the run began"):
+        run(2, tmp_path / "a", max_epochs=4)
+
+
 def test_samplers_of_a_module_in_lightnings_manner() -> None:
     class Module:
         def train_dataloader(self) -> Any:
@@ -217,6 +236,8 @@ def test_an_order_that_changes_is_one_when_it_is_evaluated() -> None:
             what(0, 3) if what == data.fold else what(3)
     with pytest.raises(ConfigError, match="cache: keeps each sample"):
         data.map(lambda x, y: (x, y), cache="ram")
+    with pytest.raises(ConfigError, match="source: a sampler may give other samples"):
+        DataModule.episodes(data, 1, 1, by=np.arange(N) % 2)
     with pytest.raises(ConfigError, match="'balanced' draws training rows, got a loader with"):
         DataModule(loader(Points(), Drawn(range(30))), sampler="balanced")
 

@@ -94,7 +94,8 @@ class FoldedSplits(DataSplits):
         -------
         int64 array (n,)
             Ascending numbers of rows of X as it was given; of sequences their numbers, of windows
-            rows of the series. A split with data of its own has its own numbers, from 0.
+            rows of the series. A split with data of its own has its own numbers, from 0. Those of
+            subsets and samplers stand in the order of these.
 
         Raises
         ------

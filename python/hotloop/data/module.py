@@ -50,9 +50,9 @@ class DataModule(ImageData, FileData, TableData, EpisodeData, MappedData):
     ----------
     train_dataset, val_dataset, test_dataset
         Each ``(X, y)``, ``(X, y, sample_weight)``, an array ``X``, an object with ``.tensors`` or
-        ``.arrays`` (as torch's TensorDataset), or a subset of one. X and y are as in
-        :meth:`from_arrays`. Or a dataset that makes its samples one by one, a loader of one, or a
-        module of loaders, as :meth:`from_datasets` takes them.
+        ``.arrays`` (as torch's TensorDataset) and no ``__getitem__`` of its own, or a subset of
+        one. X and y are as in :meth:`from_arrays`. Or a dataset that makes its samples one by
+        one, a loader of one, or a module of loaders, as :meth:`from_datasets` takes them.
     batch_size : int
         Samples in a step. The last batch of an epoch has what is left.
     num_workers : int or "auto"
@@ -337,9 +337,11 @@ class DataModule(ImageData, FileData, TableData, EpisodeData, MappedData):
             forward takes them. Integers are class ids, floats values, as for :meth:`from_arrays`;
             bools of several a yes-or-no question each. Of a loader the dataset, batch size, order
             and ``collate_fn`` are taken, of a module in Lightning's manner its loaders, after
-            ``prepare_data`` and ``setup``.
+            ``prepare_data`` and ``setup``. The sampler of a validation or test loader is gone
+            through once: it says which samples these are.
         val, test : dataset, loader, float or int, optional
-            A fraction or number of training's samples, or data of its own.
+            A fraction or number of training's samples, which no sampler orders, or data of its
+            own.
         split : {"random", "time"}, optional
             Which samples these are: any ["random"], or the last ones.
         gap, stratify, groups
@@ -360,7 +362,8 @@ class DataModule(ImageData, FileData, TableData, EpisodeData, MappedData):
                 takes them; gone through anew for each epoch, of which ``set_epoch`` is told.
             on_bad_sample : {"raise", "skip", "replace"}
                 What becomes of a sample that raises, is None, or has another shape: an error with
-                its index; weight 0; or the next good one in its place.
+                its index; weight 0; or the next good one in its place, where no sampler says which
+                samples these are.
             max_bad_share : float
                 Share of the samples that may be bad; ``bad_samples`` says which were.
             buckets : "auto", int or list of int
