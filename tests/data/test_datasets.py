@@ -192,12 +192,18 @@ def test_collate() -> None:
 # ---- loaders and modules
 
 
+def usual(name: str, n: int) -> Any:
+    """A sampler as those that PyTorch's loaders make."""
+    own = {"__module__": "torch.utils.data.sampler", "__len__": lambda self: n}
+    return type(name, (), own)()
+
+
 def loader(dataset: Any, **options: Any) -> Any:
     made = {
         "dataset": dataset,
         "batch_size": 32,
         "drop_last": True,
-        "sampler": type("RandomSampler", (), {"replacement": False})(),
+        "sampler": usual("RandomSampler", len(dataset)),
         "collate_fn": None,
     }
     return SimpleNamespace(**(made | options))
@@ -207,7 +213,7 @@ def test_a_loader() -> None:
     data = DataModule(loader(Points()), loader(Points(20), drop_last=False))
     assert (data.batch_size, data.shuffle, data.drop_last) == (32, True, True)
     assert DataModule(loader(Points()), batch_size=8).batch_size == 8
-    plain = loader(Points(), sampler=type("SequentialSampler", (), {})())
+    plain = loader(Points(), sampler=usual("SequentialSampler", N))
     assert not DataModule(plain).shuffle
     with pytest.raises(ConfigError, match="a loader must make batches"):
         DataModule(loader(Points(), batch_size=None))

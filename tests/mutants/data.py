@@ -69,8 +69,8 @@ MUTANTS = [
     Mutant(
         "subset-of-a-subset-counts-from-the-data",
         _DATA + "tables.py",
-        "rows = rows if inner.rows is None else inner.rows[rows]",
-        "rows = rows",
+        "return rows if inner is None else",
+        "return rows if inner is not None else",
         python(_TESTS + "test_datasets"),
     ),
     Mutant(

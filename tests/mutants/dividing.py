@@ -4,6 +4,7 @@ from mutants.mutant import Mutant, c, python
 
 _DATA = "python/hotloop/data/"
 _FOLDS, _DRAWS = "tests/data/test_folds.py::", "tests/data/test_sampling.py::"
+_LOADERS = "tests/data/test_loaders.py::"
 _NPY, _CUBES = "tests/data/test_npy.py::", "tests/data/test_cubes.py::"
 _EPISODES = "tests/data/test_episodes.py::"
 _TEXT, _IMAGES = "tests/data/test_text.py::", "tests/data/test_image_data.py::"
@@ -50,6 +51,34 @@ MUTANTS = [
         "return [(begin - gap, begin, end)",
         "return [(begin, begin, end)",
         python(_FOLDS + "test_walk_forward_cuts"),
+    ),
+    Mutant(
+        "fractions-of-a-subset-are-the-first-rows",
+        _DATA + "folding.py",
+        "rows = {name: None if of is None else among[of] for name, of in rows.items()}",
+        "pass",
+        python(_LOADERS + "test_a_fraction_of_a_subset_is_of_its_rows"),
+    ),
+    Mutant(
+        "folds-of-a-subset-are-of-the-first-rows",
+        _DATA + "folding.py",
+        "            pool = among[pool]\n",
+        "",
+        python(_LOADERS + "test_a_fraction_of_a_subset_is_of_its_rows"),
+    ),
+    Mutant(
+        "groups-of-a-subset-are-of-the-first-rows",
+        _DATA + "folding.py",
+        "of_all[among] = group_of",
+        "of_all[: len(among)] = group_of",
+        python(_LOADERS + "test_groups_of_samples_go_whole"),
+    ),
+    Mutant(
+        "a-row-trains-and-validates",
+        _DATA + "folds.py",
+        "np.sort(self.pool if self.sources is None else self.sources[self.pool])",
+        "np.sort(self.pool)",
+        python(_LOADERS + "test_rows_that_a_subset_has_twice_are_not_divided"),
     ),
     Mutant(
         "a-fold-keeps-what-was-fitted",

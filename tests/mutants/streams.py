@@ -5,7 +5,7 @@ from mutants.mutant import Mutant, c, python
 _DATA, _PLANS = "python/hotloop/data/", "python/hotloop/training/plans/"
 _SETS, _WORK = "tests/data/test_datasets.py::", "tests/data/test_workers.py::"
 _MIX, _SERIES = "tests/train/test_mixing.py::", "tests/train/test_series_augmentation.py::"
-_AUTO = "tests/data/test_auto_workers.py::"
+_AUTO, _LOADERS = "tests/data/test_auto_workers.py::", "tests/data/test_loaders.py::"
 
 MUTANTS = [
     Mutant(
@@ -75,9 +75,58 @@ MUTANTS = [
     Mutant(
         "a-sampler-keeps-its-first-order",
         _DATA + "datasets/objects.py",
-        "            self._epoch, self._order = epoch, order\n",
-        "            self._epoch = epoch\n",
+        "order = self.first if epoch == 0 else",
+        "order = self.first if epoch >= 0 else",
         python(_SETS + "test_a_sampler"),
+    ),
+    Mutant(
+        "an-epochs-order-is-evaluated",
+        _DATA + "datasets/objects.py",
+        "order = self._of_epoch(epoch) if is_training else self.first",
+        "order = self._of_epoch(epoch or 1)",
+        python(_LOADERS + "test_an_order_that_changes_is_one_when_it_is_evaluated"),
+    ),
+    Mutant(
+        "samplers-of-validation-are-ignored",
+        _DATA + "datasets/objects.py",
+        "return loaded if sampler is None else",
+        "return loaded if sampler is not None else",
+        python(_LOADERS + "test_a_sampler_says_what_validates_and_tests"),
+    ),
+    Mutant(
+        "samplers-of-another-length-are-usual",
+        _DATA + "datasets/objects.py",
+        'getattr(sampler, "replacement", False) and len(sampler) == len(dataset)',
+        'getattr(sampler, "replacement", False)',
+        python(_LOADERS + "test_usual_samplers_have_every_sample"),
+    ),
+    Mutant(
+        "validation-collates-as-training",
+        _DATA + "module.py",
+        'return None if "collate_fn" in loaded.options else',
+        'return train.options.get("collate_fn") or',
+        python(_LOADERS + "test_collate_fn_of_a_loader_of_arrays"),
+    ),
+    Mutant(
+        "arrays-are-taken-past-a-users-getitem",
+        _DATA + "tables.py",
+        "return all(module.startswith(_LIBRARY) for module in made)",
+        "return True",
+        python(_LOADERS + "test_what_a_dataset_makes_of_its_arrays_is_trained_on"),
+    ),
+    Mutant(
+        "options-of-samples-do-nothing-beside-arrays",
+        _DATA + "datasets/objects.py",
+        'not made[name] and (name == "train" or "collate_fn" in asked) and asked:',
+        "not name:",
+        python(_LOADERS + "test_options_of_samples_beside_arrays"),
+    ),
+    Mutant(
+        "the-next-sample-is-one-that-the-sampler-lacks",
+        _DATA + "datasets/objects.py",
+        'loaded.numbers is not None and options[name].on_bad == "replace":',
+        'loaded.numbers is not None and options[name].on_bad == "":',
+        python(_LOADERS + "test_bad_samples_are_known_by_their_numbers_in_every_order"),
     ),
     Mutant(
         "a-generator-goes-on-over-epochs",

@@ -268,6 +268,13 @@ def test_datasets_generators_and_functions_of_ones_own(folder: Path) -> None:
         names["Squares"](), val=0.25, collate_fn=names["halves"], batch_size=5, num_workers=1
     )
     assert same_data(found, made)
+    np.save(folder / "groups.npy", np.arange(len(names["Squares"]())) // 3)
+    found = data_of(
+        folder,
+        'constructor = "from_datasets"\ntrain = "own.py:Squares"\ngroups = "groups.npy"\n'
+        "val = 0.25\n",
+    )
+    assert not {*found.rows("train") // 3} & {*found.rows("val") // 3}
     text = 'constructor = "from_generator"\nmake = "own.py:numbers"\nn = 50\n'
     assert same_data(data_of(folder, text), hl.DataModule.from_generator(names["numbers"], 50))
     found = data_of(folder, 'constructor = "own.py:make"\nn = 50\nval = 0.5\n')

@@ -292,6 +292,11 @@ def _check_source(source: FoldedSplits, ways: int) -> None:
         raise ConfigError("source: sequences of several lengths make no episodes")
     if split.buckets:
         raise ConfigError("source: images of several shapes make no episodes; give one size")
+    if split.numbers is not None:
+        raise ConfigError(
+            "source: a sampler may give other samples in each epoch, got a loader with one of its "
+            "own; give its dataset, or a subset"
+        )
     if any(field.name == "weight" for field in split.fields):
         raise ConfigError("source: rows of episodes have no sample_weight; leave it out")
     if any(name.partition(".")[0] == "y" for _, fields in source.transforms for name in fields):

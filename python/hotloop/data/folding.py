@@ -94,7 +94,8 @@ class FoldedSplits(DataSplits):
         -------
         int64 array (n,)
             Ascending numbers of rows of X as it was given; of sequences their numbers, of windows
-            rows of the series. A split with data of its own has its own numbers, from 0.
+            rows of the series. A split with data of its own has its own numbers, from 0. Those of
+            subsets and samplers stand in the order of these.
 
         Raises
         ------
@@ -115,6 +116,8 @@ class FoldedSplits(DataSplits):
         """
         split = self._require(split_name)
         padding = split.fields[0].padding
+        if split.numbers is not None:
+            return split.numbers
         if padding is None or padding.sequences is None:
             rows = np.arange(split.n) if split.rows is None else split.rows
             return Places(0, *self._window).of(rows, at)
@@ -366,15 +369,19 @@ class FoldedSplits(DataSplits):
         how: str | None,
         gap: Any,
         stratify: bool | str,
+        among: Rows | None = None,
     ) -> tuple[dict[str, tuple[Any, ...]], dict[str, Rows | None]]:
-        """Of "val" and "test" the data of their own; and the rows of each split that is drawn."""
+        """Of "val" and "test" the data of their own; and the rows of each split that is drawn,
+        `among` these where not all n are there: then groups are of these, ids of all.
+        """
         own = {name: part for name, part in shares.items() if isinstance(part, tuple)}
-        group_of = None if groups is None else read_groups(groups, n)
+        count = n if among is None else len(among)
+        group_of = None if groups is None else read_groups(groups, count)
         gap = whole(0)("gap", gap)
         rows = divide_rows(
-            n,
+            count,
             {name: part for name, part in shares.items() if name not in own},
-            ids=ids,
+            ids=ids if ids is None or among is None else ids[among],
             groups=group_of,
             how=how,
             gap=gap,
@@ -382,7 +389,14 @@ class FoldedSplits(DataSplits):
             stratify=stratify,
             seed=self._seed,
         )
-        pool = rows_apart(n, rows["test"], gap if is_share(shares["test"]) else 0)
+        pool = rows_apart(count, rows["test"], gap if is_share(shares["test"]) else 0)
+        if among is not None:
+            rows = {name: None if of is None else among[of] for name, of in rows.items()}
+            pool = among[pool]
+            if group_of is not None:
+                of_all = np.full(n, -1, np.int64)  # of rows that are in no part
+                of_all[among] = group_of
+                group_of = of_all
         self._origin = RowOrigin(n, pool, ids, group_of, how, gap, stratify)
         return own, rows
 

@@ -38,7 +38,7 @@ _STREAM = "folds"
 
 
 class Fold(NamedTuple):
-    """Row numbers of a fold, ascending."""
+    """Row numbers of a fold, in the order of the data."""
 
     train: Rows
     val: Rows
@@ -94,7 +94,7 @@ class RowOrigin:
     n : int
         Rows that there are.
     pool : int64 array
-        Numbers of the rows that are not for testing, ascending.
+        Numbers of the rows that are not for testing, ascending; of a subset in its order.
     ids : integer array (N,) or None
         Class ids of all rows.
     groups : int64 array (N,) or None
@@ -103,6 +103,8 @@ class RowOrigin:
         "random", "time", or None where it was not said.
     gap : int
     stratify : bool or "auto"
+    sources : int64 array (N,) or None
+        Of a subset that makes samples, which of its dataset each is; None: all are different.
     """
 
     n: int
@@ -112,10 +114,26 @@ class RowOrigin:
     how: str | None = None
     gap: int = 0
     stratify: bool | str = "auto"
+    sources: Rows | None = None
 
     def keep(self, rows: Rows) -> RowOrigin:
         """The same with these rows alone."""
-        return dataclasses.replace(self, pool=np.intersect1d(self.pool, rows))
+        return dataclasses.replace(self, pool=self.pool[np.isin(self.pool, rows)])
+
+    def check_once(self, what: str) -> None:
+        """Refuses to divide rows of which one is there twice, and might be in two parts.
+
+        Raises
+        ------
+        DataError
+        """
+        rows = np.sort(self.pool if self.sources is None else self.sources[self.pool])
+        twice = rows[1:][rows[1:] == rows[:-1]]
+        if twice.size:
+            raise DataError(
+                f"{what}: a row may be in one part, got row {twice[0]} twice among the training "
+                "rows"
+            )
 
     def fold(self, k: int, wish: Wish) -> Fold:
         """The k-th fold.
@@ -133,11 +151,7 @@ class RowOrigin:
                 "split: shuffle=False is about the order of training alone, got folds without "
                 "split; write split='time' for walk-forward folds, split='random' for any rows"
             )
-        twice = self.pool[1:][self.pool[1:] == self.pool[:-1]]
-        if twice.size:
-            raise DataError(
-                f"folds: a row may be in one part, got row {twice[0]} twice among the training rows"
-            )
+        self.check_once("folds")
         is_grouped = self.groups is not None
         check_stratify(self.stratify, self.ids, is_grouped=is_grouped, by_time=how == "time")
         if how == "time":

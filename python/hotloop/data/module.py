@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -17,10 +18,11 @@ from hotloop.data.datasets.mapping import MappedData
 from hotloop.data.datasets.objects import (
     Generated,
     Loaded,
-    Ordered,
+    choose_makers,
     has_loaders,
     read_dataset,
     settle_order,
+    settle_rows,
     take_loader,
     take_loaders,
 )
@@ -31,10 +33,8 @@ from hotloop.data.folds import RowOrigin
 from hotloop.data.frames.table_data import TableData
 from hotloop.data.images.pictures import ImageData
 from hotloop.data.options import read_standardize, refuse_options
-from hotloop.data.partition import divide_rows, rows_apart
-from hotloop.data.splits import SPLITS
 from hotloop.data.stored.mapped import FileData
-from hotloop.data.tables import Table, read_table, unpack_dataset
+from hotloop.data.tables import Table, read_table, subset_rows, unpack_dataset
 from hotloop.data.targets import ids_of
 from hotloop.errors import ConfigError, DataError
 
@@ -50,9 +50,9 @@ class DataModule(ImageData, FileData, TableData, EpisodeData, MappedData):
     ----------
     train_dataset, val_dataset, test_dataset
         Each ``(X, y)``, ``(X, y, sample_weight)``, an array ``X``, an object with ``.tensors`` or
-        ``.arrays`` (as torch's TensorDataset), or a subset of one. X and y are as in
-        :meth:`from_arrays`. Or a dataset that makes its samples one by one, a loader of one, or a
-        module of loaders, as :meth:`from_datasets` takes them.
+        ``.arrays`` (as torch's TensorDataset) and no ``__getitem__`` of its own, or a subset of
+        one. X and y are as in :meth:`from_arrays`. Or a dataset that makes its samples one by
+        one, a loader of one, or a module of loaders, as :meth:`from_datasets` takes them.
     batch_size : int
         Samples in a step. The last batch of an epoch has what is left.
     num_workers : int or "auto"
@@ -157,7 +157,7 @@ class DataModule(ImageData, FileData, TableData, EpisodeData, MappedData):
         wanted, scales_targets = read_standardize(standardize)
         drawn, sampler = (sampler, None) if isinstance(sampler, str) else (None, sampler)
         given = self._unpack_datasets(train_dataset, val_dataset, test_dataset)
-        order, options = settle_order(
+        given["train"], options = settle_order(
             given["train"],
             {
                 "batch_size": batch_size,
@@ -168,7 +168,16 @@ class DataModule(ImageData, FileData, TableData, EpisodeData, MappedData):
                 "batch_sampler": batch_sampler,
             },
         )
-        given["train"] = given["train"]._replace(dataset=order)
+        if drawn is not None and given["train"].order is not None:
+            raise ConfigError(
+                f"sampler: {drawn!r} draws training rows, got a loader with a sampler of its own; "
+                "give its dataset, or leave sampler out"
+            )
+        given |= {
+            name: settle_rows(loaded, f"{name}_dataset")
+            for name, loaded in given.items()
+            if name != "train"
+        }
         makes = SampleOptions(
             collate=options["collate_fn"],
             target=target,
@@ -188,6 +197,13 @@ class DataModule(ImageData, FileData, TableData, EpisodeData, MappedData):
             allow_nonfinite,
         )
         self._set_loading(prefetch_factor, persistent_workers)
+        own = {
+            name: makes
+            if name == "train"
+            else makes._replace(collate=_collate_of(loaded, given["train"], collate_fn))
+            for name, loaded in given.items()
+        }
+        made = choose_makers(given, own)
         parts: dict[str, tuple[Table, Rows | None]] = {}
         like: tuple[Table, Samples | None] | None = None
         pad = None
@@ -200,21 +216,16 @@ class DataModule(ImageData, FileData, TableData, EpisodeData, MappedData):
                     "standardize: padding would count as rows, got buckets too; standardise in the "
                     "dataset"
                 )
-            datasets = {name: loaded.dataset for name, loaded in given.items()}
-            pad = plan_padding(datasets, makes, buckets, lengths_as, pad_value, self._batch_size)
+            pad = plan_padding(given, made, own, buckets, lengths_as, pad_value, self._batch_size)
         for name, loaded in given.items():
-            own = (
-                makes
-                if name == "train"
-                else makes._replace(collate=loaded.options.get("collate_fn", makes.collate))
-            )
             samples: Samples | None
             if pad is not None:
-                table, rows, samples = pad.read(name, loaded.dataset, own, like)
+                table, rows, samples = pad.read(name, loaded, own[name], like)
             else:
                 table, rows, samples = read_dataset(
-                    loaded.dataset, f"{name}_dataset", own, like=like, standardize=wanted
-                )
+                    loaded, f"{name}_dataset", own[name], is_made=made[name], like=like,
+                    standardize=wanted,
+                )  # fmt: skip
             like = like or (table, samples)
             if samples is not None:
                 self._bad_samples[name] = samples.bad
@@ -226,9 +237,13 @@ class DataModule(ImageData, FileData, TableData, EpisodeData, MappedData):
             parts[name] = table, _check_rows(rows, table.n, name)
         self._set_splits(parts, wanted, scales_targets)
         table = parts["train"][0]
-        if not isinstance(order, (Generated, Ordered)):
+        if (order := given["train"].order) is not None:
+            self._splits["train"] = dataclasses.replace(self._splits["train"], numbers=order.first)
+            self._is_random = True
+        elif not isinstance(given["train"].dataset, Generated):
             ids = None if self._splits["train"].is_streamed else ids_of(table.targets)
-            self._origin = RowOrigin(table.n, np.sort(self.rows("train")), ids)
+            of = subset_rows(given["train"].dataset, "train_dataset") if made["train"] else None
+            self._origin = RowOrigin(table.n, self.rows("train"), ids, sources=of)
         self._set_sampling(drawn, weights, samples_per_epoch)
         self._name_classes(classes)
 
@@ -237,7 +252,9 @@ class DataModule(ImageData, FileData, TableData, EpisodeData, MappedData):
         given = {"train": train, "val": val, "test": test}
         is_own = type(self).train_dataloader is not DataModule.train_dataloader
         if has_loaders(train) or (train is None and is_own):
-            given |= take_loaders(self if train is None else train)
+            found = take_loaders(self if train is None else train)
+            given |= {name: of for name, of in found.items() if given[name] is None}
+            given["train"] = found.get("train")
         if given["train"] is None:
             raise DataError("train_dataset: data to train on is needed, got None")
         return {
@@ -302,6 +319,9 @@ class DataModule(ImageData, FileData, TableData, EpisodeData, MappedData):
         test: Any = None,
         *,
         split: str | None = None,
+        gap: int = 0,
+        stratify: bool | str = "auto",
+        groups: Any = None,
         seed: int = 42,
         **options: Any,
     ) -> DataModule:
@@ -317,11 +337,16 @@ class DataModule(ImageData, FileData, TableData, EpisodeData, MappedData):
             forward takes them. Integers are class ids, floats values, as for :meth:`from_arrays`;
             bools of several a yes-or-no question each. Of a loader the dataset, batch size, order
             and ``collate_fn`` are taken, of a module in Lightning's manner its loaders, after
-            ``prepare_data`` and ``setup``.
+            ``prepare_data`` and ``setup``. The sampler of a validation or test loader is gone
+            through once: it says which samples these are.
         val, test : dataset, loader, float or int, optional
-            A fraction or number of training's samples, or data of its own.
+            A fraction or number of training's samples, which no sampler orders, or data of its
+            own.
         split : {"random", "time"}, optional
             Which samples these are: any ["random"], or the last ones.
+        gap, stratify, groups
+            As for :meth:`from_arrays`; groups has one entry for each sample of train. Samples that
+            are made one by one have no classes to stratify by.
         seed : int
             Decides splits and order.
         **options
@@ -337,7 +362,8 @@ class DataModule(ImageData, FileData, TableData, EpisodeData, MappedData):
                 takes them; gone through anew for each epoch, of which ``set_epoch`` is told.
             on_bad_sample : {"raise", "skip", "replace"}
                 What becomes of a sample that raises, is None, or has another shape: an error with
-                its index; weight 0; or the next good one in its place.
+                its index; weight 0; or the next good one in its place, where no sampler says which
+                samples these are.
             max_bad_share : float
                 Share of the samples that may be bad; ``bad_samples`` says which were.
             buckets : "auto", int or list of int
@@ -387,33 +413,49 @@ class DataModule(ImageData, FileData, TableData, EpisodeData, MappedData):
         >>> len(data), data.example_batch()["x"]
         (800, ('float32', (50, 2)))
         """
-        if not any(isinstance(plain(part), (int, float)) for part in (val, test)):
-            if split is not None:
-                raise ConfigError(
-                    f"split: says which samples val and test are, got {split!r} without a fraction "
-                    "or count; leave it out"
-                )
-            return cls(train, val, test, seed=seed, **options)
-        self = cls(train, seed=seed, **options)
-        whole_split = self._splits["train"]
-        shares = {"val": val, "test": test}
-        own = {name: part for name, part in shares.items() if part is not None}
-        if bad := [name for name, part in own.items() if not isinstance(plain(part), (int, float))]:
+        given = {"val": val, "test": test}
+        shares = {
+            name: part for name, part in given.items() if isinstance(plain(part), (int, float))
+        }
+        if split is not None and not shares:
+            raise ConfigError(
+                f"split: says which samples val and test are, got {split!r} without a fraction "
+                "or count; leave it out"
+            )
+        own = {name: part for name, part in given.items() if name not in shares}
+        self = cls(train, own.get("val"), own.get("test"), seed=seed, **options)
+        bad = [name for name in ("val", "test") if name in self._splits]
+        if shares and bad:
             raise ConfigError(
                 f"{bad[0]}: fractions and datasets of their own do not go together; give both in "
                 "one way"
             )
-        rows = divide_rows(
-            whole_split.n, own, ids=None, groups=None, how=split, gap=0, shuffle=True,
-            stratify="auto", seed=self._seed,
-        )  # fmt: skip
-        for name in SPLITS:
-            of = rows.get(name)
+        if not shares and groups is None and stratify == "auto" and gap == 0:
+            return self
+        whole_split = self._splits["train"]
+        origin = self._origin
+        if not isinstance(origin, RowOrigin):
+            raise ConfigError(
+                f"{next(iter(shares), 'groups')}: is of rows that are divided once, got a sampler "
+                "of train, which says in each epoch which samples these are; give val and test "
+                "datasets or loaders of their own, or leave the sampler out (sampler='weighted' "
+                "with weights=... draws training's rows alone)"
+            )
+        if shares:
+            origin.check_once(next(iter(shares)))
+        _, rows = self._divide(
+            origin.n,
+            {name: shares.get(name) for name in given},
+            origin.ids,
+            groups,
+            "random" if shares and split is None else split,
+            gap,
+            stratify,
+            among=whole_split.rows,
+        )
+        for name, of in rows.items():
             if of is not None:
                 self._splits[name] = whole_split.take(of)
-        if self._origin is not None:
-            pool = rows_apart(whole_split.n, rows["test"], 0)
-            self._origin = RowOrigin(whole_split.n, pool, how=split)
         self._draw_training()
         return self
 
@@ -592,6 +634,16 @@ class DataModule(ImageData, FileData, TableData, EpisodeData, MappedData):
 
 
 GraphDataModule = DataModule
+
+
+def _collate_of(loaded: Loaded, train: Loaded, given: Any) -> Any:
+    """What makes the batches of validation or test: their own loader, else what the user gave, else
+    what training's loader says of a dataset without one.
+    """
+    own = loaded.options.get("collate_fn")
+    if own is not None or given is not None:
+        return given if own is None else own
+    return None if "collate_fn" in loaded.options else train.options.get("collate_fn")
 
 
 def _check_rows(rows: Rows | None, n: int, name: str) -> Rows | None:

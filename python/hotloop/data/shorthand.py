@@ -38,14 +38,10 @@ def as_datamodule(data: Any, **options: Any) -> DataModule:
                 f"data: the DataModule has its own options, got {show(options)} beside it"
             )
         return data
-    if not holds_arrays(data):  # it makes its samples, or gives loaders
+    source = unpack_dataset(data, "data") if holds_arrays(data) else None
+    if source is None or source.rows is not None:  # samples, loaders or a subset
         share = options.pop("val", None)
         return DataModule.from_datasets(data, share, **options)
-    source = unpack_dataset(data, "data")
-    if source.rows is not None:
-        if options.pop("val", None) is not None:
-            raise ConfigError("data: a subset's rows are given already, got val beside it")
-        return DataModule(data, **options)
     if "val" not in options and count_rows(source.X) >= _ENOUGH_TO_VALIDATE:
         options["val"] = _HELD_OUT
     return DataModule.from_arrays(source.X, source.y, sample_weight=source.weight, **options)

@@ -129,6 +129,9 @@ class Split:
     bucket_of : int64 array or None
         Of samples that are made when a batch needs them, the bucket of each row of the fields;
         then all buckets are there, with no rows or some. Sequences in memory have lengths.
+    numbers : int64 array (n,) or None
+        Of training samples in the order of a sampler, which may have others in each epoch: the
+        numbers in the dataset of those that are evaluated, which are the first epoch's.
     weights : float64 array (n,) or None
         Of training rows that are drawn with replacement: how likely each is.
     n_draws : int
@@ -142,6 +145,7 @@ class Split:
     weights: npt.NDArray[np.float64] | None = None
     n_draws: int = 0
     bucket_of: npt.NDArray[np.int64] | None = None
+    numbers: npt.NDArray[np.int64] | None = None
 
     @property
     def n_training(self) -> int:

@@ -25,10 +25,22 @@ from hotloop.data.split import Field, Split
 from hotloop.data.targets import Targets, read_all_targets
 from hotloop.errors import ConfigError, DataError
 
-__all__ = ["Source", "Table", "count_rows", "holds_arrays", "read_table", "unpack_dataset"]
+__all__ = [
+    "Source",
+    "Table",
+    "count_rows",
+    "has_samples",
+    "holds_arrays",
+    "pick_rows",
+    "read_table",
+    "subset_rows",
+    "unpack_dataset",
+]
 
 
 _HELD = ("tensors", "arrays")  # attributes of objects that hold arrays
+_LIBRARY = "torch.utils.data."  # whose [i] gives rows of what is held, as they are
+_SAMPLING = ("__getitem__", "__getitems__", "__len__")  # what decides which samples there are
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -246,6 +258,24 @@ def _by_columns(field: Field, wanted: tuple[str, ...] | None) -> Field:
 # ---- objects
 
 
+def _is_as_held(dataset: Any) -> bool:
+    """Whether its samples are the rows that it holds: a user's own ``[i]`` may make others."""
+    own = [getattr(type(dataset), name, None) for name in _SAMPLING]
+    made = [str(getattr(of, "__module__", "")) for of in own if of is not None]
+    return all(module.startswith(_LIBRARY) for module in made)
+
+
+def _is_subset(dataset: Any) -> bool:
+    return hasattr(dataset, "dataset") and hasattr(dataset, "indices") and _is_as_held(dataset)
+
+
+def has_samples(dataset: Any) -> bool:
+    """Whether it can make its samples one by one, though it may hold arrays."""
+    if isinstance(dataset, (tuple, Mapping)) or is_arraylike(dataset):
+        return False
+    return hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
+
+
 def holds_arrays(dataset: Any) -> bool:
     """Whether :func:`unpack_dataset` is to look at it, and it makes no samples one by one."""
     if isinstance(dataset, list) and dataset and isinstance(dataset[0], (tuple, Mapping)):
@@ -255,9 +285,48 @@ def holds_arrays(dataset: Any) -> bool:
     if dataset is None or isinstance(dataset, (str, bytes, os.PathLike)):
         return True  # which unpack_dataset refuses in words of its own
     if any(isinstance(getattr(dataset, name, None), (tuple, list)) for name in _HELD):
-        return True
-    is_subset = hasattr(dataset, "dataset") and hasattr(dataset, "indices")
-    return is_subset and holds_arrays(dataset.dataset)
+        return _is_as_held(dataset)
+    return _is_subset(dataset) and holds_arrays(dataset.dataset)
+
+
+def subset_rows(dataset: Any, label: str) -> npt.NDArray[np.int64] | None:
+    """Which rows of the innermost dataset a subset, or a subset of one, has; None: no subset.
+
+    Raises
+    ------
+    DataError
+        For what is no row number, and one that a dataset lacks.
+    """
+    if not _is_subset(dataset):
+        return None
+    rows = read_raw(dataset.indices, f"{label}.indices")
+    if rows.ndim != 1 or (rows.dtype.kind not in "iu" and rows.size):
+        raise DataError(
+            f"{label}.indices: must be row numbers, got dtype {rows.dtype} of shape {rows.shape}; "
+            "np.flatnonzero(mask) has those of a mask"
+        )
+    inner = subset_rows(dataset.dataset, f"{label}.dataset")
+    rows = rows.astype(np.int64)
+    return rows if inner is None else pick_rows(inner, rows, f"{label}.indices")
+
+
+def pick_rows(
+    rows: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64], label: str
+) -> npt.NDArray[np.int64]:
+    """Some of the rows of a subset, by their numbers in it.
+
+    Raises
+    ------
+    DataError
+        For a number that it lacks.
+    """
+    bad = (numbers < -len(rows)) | (numbers >= len(rows))
+    if bad.any():
+        raise DataError(
+            f"{label}: row numbers must lie between 0 and {len(rows) - 1}, got "
+            f"{numbers[np.argmax(bad)]}"
+        )
+    return rows[numbers]
 
 
 def unpack_dataset(dataset: Any, label: str) -> Source:
@@ -287,11 +356,9 @@ def unpack_dataset(dataset: Any, label: str) -> Source:
         held = getattr(dataset, attribute, None)
         if isinstance(held, (tuple, list)):
             return _unpack_tuple(tuple(held), f"{label}.{attribute}")
-    if hasattr(dataset, "dataset") and hasattr(dataset, "indices"):
+    if _is_subset(dataset):
         inner = unpack_dataset(dataset.dataset, f"{label}.dataset")
-        rows = read_raw(dataset.indices, f"{label}.indices").astype(np.int64)
-        rows = rows if inner.rows is None else inner.rows[rows]
-        return Source(inner.X, inner.y, inner.weight, rows)
+        return dataclasses.replace(inner, rows=subset_rows(dataset, label))
     if hasattr(dataset, "__iter__"):
         raise ConfigError(
             f"{label}: must have a length and [i], got the iterable {type(dataset).__name__}; "

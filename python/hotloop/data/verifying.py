@@ -37,13 +37,20 @@ def verify_rows(split: Split, workers: int, progress: bool | str) -> dict[int, s
     rows = split.row_order.tolist()
     items = list(zip(rows, sources, strict=True))
     reasons = parallel_map(why, items, max(1, workers), progress=progress)
+    rows = _numbers_of(split)
     return dict(sorted((row, reason) for row, reason in zip(rows, reasons) if reason))
 
 
 def rows_among(split: Split, found: Mapping[int, str]) -> dict[int, str]:
     """Those of the rows found that a split has, in order."""
-    rows = set(split.row_order.tolist())
+    rows = set(_numbers_of(split))
     return {row: why for row, why in sorted(found.items()) if row in rows}
+
+
+def _numbers_of(split: Split) -> list[int]:
+    """By which its samples are known, part by part: in the order of a sampler the dataset's."""
+    found: list[int] = (split.row_order if split.numbers is None else split.numbers).tolist()
+    return found
 
 
 def say_bad(name: str, bad: Mapping[int, str]) -> str:

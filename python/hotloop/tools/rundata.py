@@ -81,7 +81,7 @@ _WAYS: Mapping[str, _Way] = {
     ),
     "from_sequences": _Way("", (), ("X", "y", "lengths", "val", "test", *_OF_ROWS)),
     "from_datasets": _Way(
-        "__init__", (), ("weights",), ("train", "val", "test"), ("collate_fn",)
+        "__init__", (), ("groups", "weights"), ("train", "val", "test"), ("collate_fn",)
     ),
     "from_generator": _Way("__init__", (), (), ("val",), ("make",)),
 }  # fmt: skip

@@ -1,15 +1,20 @@
 """Objects that give data: datasets of other libraries, their loaders, and modules of loaders.
 
-What holds arrays is read as arrays; what makes its samples one by one becomes a table whose rows
-are made when a batch needs them (see data/datasets/samples.py). Of a loader the dataset is taken,
-with its batch size, its order and what makes its batches.
+What holds arrays is read as arrays, unless code of a user's makes samples of them; what makes its
+samples one by one becomes a table whose rows are made when a batch needs them (see
+data/datasets/samples.py). Of a loader the dataset is taken, with its batch size, its order and what
+makes its batches.
+
+A sampler of training gives an order in each epoch. It is drawn in this process, which hands numbers
+of the dataset to the threads and processes that make samples, so that bad ones are known by these.
+A sampler of validation and test says which samples these are, and is drawn once.
 """
 
 from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,21 +23,35 @@ import numpy.typing as npt
 from hotloop.base.rules import show
 from hotloop.data.datasets.samples import SampleOptions, Samples, read_samples
 from hotloop.data.datasets.workers import Processes
-from hotloop.data.tables import Source, Table, holds_arrays, read_table, unpack_dataset
+from hotloop.data.streams import Make
+from hotloop.data.tables import (
+    Source,
+    Table,
+    has_samples,
+    holds_arrays,
+    pick_rows,
+    read_table,
+    unpack_dataset,
+)
 from hotloop.errors import ConfigError, DataError
 
 __all__ = [
     "Generated",
     "Loaded",
-    "Ordered",
+    "Order",
+    "choose_makers",
     "has_loaders",
     "read_dataset",
     "settle_order",
+    "settle_rows",
     "take_loader",
     "take_loaders",
 ]
 
 Rows = npt.NDArray[np.int64]
+
+_LIBRARIES = ("torch", "torchdata")  # whose samplers are known by their names
+_KEPT_EPOCHS = 2  # whose orders are kept: batches of the next one may be asked for already
 
 
 # ---- loaders
@@ -45,11 +64,26 @@ class Loaded(NamedTuple):
     ----------
     dataset : object
     options : dict
-        Options of a DataModule that it sets.
+        Options of a DataModule that it sets; of a loader "collate_fn" is always among them.
+    order : Order or None
+        Of training's sampler.
+    rows : int64 array or None
+        Which samples these are, of validation and test; None: all.
     """
 
     dataset: Any
     options: dict[str, Any]
+    order: Order | None = None
+    rows: Rows | None = None
+
+    @property
+    def numbers(self) -> Rows | None:
+        """Of the samples that are read, as far as it is known beforehand; None: all."""
+        return self.rows if self.order is None else self.order.first
+
+    def read_by(self, make: Make) -> Make:
+        """What makes the samples of rows, by what makes those of numbers of the dataset."""
+        return make if self.order is None else self.order.read_by(make)
 
 
 def is_loader(value: Any) -> bool:
@@ -74,13 +108,13 @@ def take_loader(loader: Any, label: str) -> Loaded:
         return Loaded(loader, {})
     options: dict[str, Any] = {"drop_last": bool(getattr(loader, "drop_last", False))}
     sampler = getattr(loader, "sampler", None)
-    name = type(sampler).__name__
     if loader.batch_size is not None:
         options["batch_size"] = int(loader.batch_size)
-        options["shuffle"] = name == "RandomSampler" and not getattr(sampler, "replacement", False)
-        is_usual = options["shuffle"] or name in ("SequentialSampler", "_InfiniteConstantSampler")
-        if sampler is not None and not is_usual:
+        options["shuffle"] = False
+        if sampler is not None and not _has_all(sampler, loader.dataset):
             options["sampler"] = sampler
+        elif type(sampler).__name__ == "RandomSampler":
+            options["shuffle"] = True
     elif getattr(loader, "batch_sampler", None) is not None:
         options["batch_sampler"] = loader.batch_sampler
     else:
@@ -89,9 +123,23 @@ def take_loader(loader: Any, label: str) -> Loaded:
             "batch_size=..."
         )
     collate = getattr(loader, "collate_fn", None)
-    if collate is not None and getattr(collate, "__name__", "") != "default_collate":
-        options["collate_fn"] = collate
+    options["collate_fn"] = None if _is_known(collate, "default_collate") else collate
     return Loaded(loader.dataset, options)
+
+
+def _is_known(value: Any, *names: str) -> bool:
+    """Whether it is a function or class of such a name of PyTorch's, not one of a user's."""
+    package = str(getattr(value, "__module__", "")).partition(".")[0]
+    return getattr(value, "__name__", "") in names and package in _LIBRARIES
+
+
+def _has_all(sampler: Any, dataset: Any) -> bool:
+    """Whether it is a sampler that gives every sample once, in order or shuffled."""
+    if _is_known(type(sampler), "_InfiniteConstantSampler"):
+        return True  # of a dataset without numbers, which is refused
+    if not _is_known(type(sampler), "RandomSampler", "SequentialSampler"):
+        return False
+    return not getattr(sampler, "replacement", False) and len(sampler) == len(dataset)
 
 
 def take_loaders(module: Any) -> dict[str, Any]:
@@ -134,69 +182,82 @@ def _call_setup(setup: Any, stage: str) -> None:
     setup(stage)
 
 
-# ---- datasets in another order, or without one
+# ---- samplers, and datasets without an order
 
 
-class Ordered:
-    """A dataset in the order of a sampler: sample i is the i-th of an epoch.
+def _draw(sampler: Iterable[Any], epoch: int, label: str) -> tuple[Rows, list[int]]:
+    """The numbers that a sampler gives in an epoch, and the sizes of its batches if it has some."""
+    set_epoch = getattr(sampler, "set_epoch", None)
+    if callable(set_epoch):
+        set_epoch(epoch)
+    order: list[int] = []
+    sizes: list[int] = []
+    for item in sampler:
+        if isinstance(item, (list, tuple, np.ndarray)):
+            sizes.append(len(item))
+            order += [int(i) for i in item]
+        else:
+            order.append(int(item))
+    if not order:
+        raise DataError(f"{label}: the sampler gives no samples")
+    return np.array(order, np.int64), sizes
+
+
+class Order:
+    """The order in which a sampler has training take its samples.
 
     Parameters
     ----------
-    dataset : object
     sampler : iterable of int, or of lists of them
         Gone through anew for each epoch, and told the epoch if it has ``set_epoch``.
     label : str
+
+    Attributes
+    ----------
+    first : int64 array (n,)
+        Numbers of the samples of the first epoch, which are those that are evaluated too.
+    batch_size : int or None
+        Of batches that the sampler gives.
+
+    Raises
+    ------
+    ConfigError, DataError
     """
 
-    def __init__(self, dataset: Any, sampler: Iterable[Any], label: str) -> None:
-        self._dataset, self._sampler, self._label = dataset, sampler, label
+    def __init__(self, sampler: Iterable[Any], label: str) -> None:
+        self._sampler, self._label = sampler, label
         self._lock = threading.Lock()
-        self._epoch = -1
-        self._order = self._draw(0)
-        self._n = len(self._order)
-
-    def _draw(self, epoch: int) -> list[int]:
-        set_epoch = getattr(self._sampler, "set_epoch", None)
-        if callable(set_epoch):
-            set_epoch(epoch)
-        order: list[int] = []
-        sizes: list[int] = []
-        for item in self._sampler:
-            if isinstance(item, (list, tuple, np.ndarray)):
-                sizes.append(len(item))
-                order += [int(i) for i in item]
-            else:
-                order.append(int(item))
+        self._later: dict[int, Rows] = {}
+        self.first, sizes = _draw(sampler, 0, label)
         if sizes and (len(set(sizes[:-1])) > 1 or sizes[-1] > sizes[0]):
             raise ConfigError(
                 f"batch_sampler: batches must have one size, the last one apart, got {show(sizes)}"
             )
-        if not order:
-            raise DataError(f"{self._label}: the sampler gives no samples")
         self.batch_size = sizes[0] if sizes else None
-        return order
 
-    def __len__(self) -> int:
-        return self._n
-
-    def set_epoch(self, epoch: int) -> None:
-        """Draws the order of an epoch."""
-        inner = getattr(self._dataset, "set_epoch", None)
-        if callable(inner):
-            inner(epoch)
+    def _of_epoch(self, epoch: int) -> Rows:
         with self._lock:
-            if epoch == self._epoch:
-                return
-            order = self._draw(epoch)
-            if len(order) != self._n:
-                raise ConfigError(
-                    f"sampler: must give as many samples in each epoch, got {self._n} and then "
-                    f"{len(order)}"
-                )
-            self._epoch, self._order = epoch, order
+            order = self.first if epoch == 0 else self._later.get(epoch)
+            if order is None:
+                order, _ = _draw(self._sampler, epoch, self._label)
+                if len(order) != len(self.first):
+                    raise ConfigError(
+                        "sampler: must give as many samples in each epoch, got "
+                        f"{len(self.first)} and then {len(order)}"
+                    )
+                self._later[epoch] = order
+                while len(self._later) > _KEPT_EPOCHS:
+                    del self._later[next(iter(self._later))]
+            return order
 
-    def __getitem__(self, index: int) -> Any:
-        return self._dataset[self._order[index]]
+    def read_by(self, make: Make) -> Make:
+        """What makes the samples at positions of an epoch, by what makes those of numbers."""
+
+        def read(rows: Rows, epoch: int, is_training: bool) -> Any:
+            order = self._of_epoch(epoch) if is_training else self.first
+            return make(order[rows], epoch, is_training)
+
+        return read
 
 
 class Generated:
@@ -252,8 +313,8 @@ def _takes_argument(make: Callable[..., Any]) -> bool:
     return True
 
 
-def settle_order(loaded: Loaded, given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Training's dataset, in the order of a sampler where there is one, and its options.
+def settle_order(loaded: Loaded, given: dict[str, Any]) -> tuple[Loaded, dict[str, Any]]:
+    """Training's dataset, with the order of a sampler where there is one, and its options.
 
     Parameters
     ----------
@@ -272,30 +333,94 @@ def settle_order(loaded: Loaded, given: dict[str, Any]) -> tuple[Any, dict[str, 
     by_sample, by_batch = options["sampler"], options["batch_sampler"]
     order = by_sample if by_batch is None else by_batch
     if order is None:
-        return loaded.dataset, options
+        return loaded, options
     if by_sample is not None and by_batch is not None:
         raise ConfigError("sampler: batch_sampler gives the order already; leave one out")
-    if holds_arrays(loaded.dataset):
+    if given["shuffle"]:
+        raise ConfigError("sampler: gives the order, got shuffle=True beside it")
+    if holds_arrays(loaded.dataset) and not has_samples(loaded.dataset):
         raise ConfigError(
             "sampler: orders a dataset that makes samples, got arrays; give sample_weight, or the "
             "rows in the order that is wanted"
         )
-    if given["shuffle"]:
-        raise ConfigError("sampler: gives the order, got shuffle=True beside it")
-    ordered = Ordered(loaded.dataset, order, "train_dataset")
+    drawn = Order(order, "train_dataset")
     options["shuffle"] = False
-    options["batch_size"] = ordered.batch_size or options["batch_size"]
-    return ordered, options
+    options["batch_size"] = drawn.batch_size or options["batch_size"]
+    return loaded._replace(order=drawn), options
+
+
+def settle_rows(loaded: Loaded, label: str) -> Loaded:
+    """Validation's or test's dataset, with the samples that a loader's sampler gives.
+
+    Raises
+    ------
+    DataError
+        If it gives none.
+    """
+    sampler = loaded.options.get("sampler", loaded.options.get("batch_sampler"))
+    return loaded if sampler is None else loaded._replace(rows=_draw(sampler, 0, label)[0])
 
 
 # ---- one dataset
 
 
+def choose_makers(
+    given: Mapping[str, Loaded], options: Mapping[str, SampleOptions]
+) -> dict[str, bool]:
+    """By split, whether its samples are made one by one; else it is read as arrays.
+
+    Parameters
+    ----------
+    given, options : dict
+        By split, "train" among them.
+
+    Raises
+    ------
+    ConfigError
+        For options of samples beside arrays, which would do nothing, and a dataset whose samples a
+        sampler might replace by those of others.
+    """
+    made = {}
+    for name, loaded in given.items():
+        asked = _asked_of_samples(options[name])
+        if loaded.order is not None:
+            asked = ["sampler", *asked]
+        made[name] = not holds_arrays(loaded.dataset)
+        if asked and has_samples(loaded.dataset):
+            made[name] = True
+        elif not made[name] and (name == "train" or "collate_fn" in asked) and asked:
+            raise ConfigError(
+                f"{asked[0]}: is of datasets that make samples, got arrays as {name}_dataset; "
+                "leave it out, or give a dataset with len and [i]"
+            )
+        if made[name] and loaded.numbers is not None and options[name].on_bad == "replace":
+            raise ConfigError(
+                "on_bad_sample: 'replace' takes the next sample of the dataset, which the sampler "
+                f"of {name} may not give, got both; write 'skip', or give a subset in place of the "
+                "sampler"
+            )
+    if any(made.values()) and has_samples(given["train"].dataset):
+        made["train"] = True  # beside which others may be arrays, but not the other way round
+    return made
+
+
+def _asked_of_samples(options: SampleOptions) -> list[str]:
+    """The names of the options that arrays have no use for."""
+    given = {
+        "collate_fn": options.collate is not None,
+        "target": options.target is not None,
+        "on_bad_sample": options.on_bad != "raise",
+        "worker_type": options.processes,
+    }
+    return [name for name, is_asked in given.items() if is_asked]
+
+
 def read_dataset(
-    dataset: Any,
+    loaded: Loaded,
     label: str,
     options: SampleOptions,
     *,
+    is_made: bool,
     like: tuple[Table, Samples | None] | None = None,
     standardize: bool | frozenset[str] = False,
 ) -> tuple[Table, Rows | None, Samples | None]:
@@ -303,11 +428,13 @@ def read_dataset(
 
     Parameters
     ----------
-    dataset : object
+    loaded : Loaded
         Arrays, an object that holds some, or one with ``len`` and ``[i]``.
     label : str
     options : SampleOptions
         Of the second kind.
+    is_made : bool
+        Whether its samples are made one by one.
     like : (Table, Samples or None), optional
         Training's.
     standardize
@@ -318,21 +445,25 @@ def read_dataset(
     ConfigError, DataError
     """
     known = None if like is None else like[0]
-    if holds_arrays(dataset):
+    dataset = loaded.dataset
+    if not is_made:
         source: Source = unpack_dataset(dataset, label)
         table = read_table(
             source.X, source.y, source.weight, prefix=f"{label} ", like=known,
             standardize=standardize,
         )  # fmt: skip
-        return table, source.rows, None
+        if loaded.rows is None or source.rows is None:
+            return table, source.rows if loaded.rows is None else loaded.rows, None
+        return table, pick_rows(source.rows, loaded.rows, label), None
     if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
         unpack_dataset(dataset, label)  # raises
-    samples = Samples(dataset, label, options, None if like is None else like[1])
-    make = Processes(samples, label).read if options.processes else None
-    table = read_samples(samples, "" if like is None else f"{label} ", make)
+    samples = Samples(dataset, label, options, None if like is None else like[1], loaded.numbers)
+    make = loaded.read_by(Processes(samples, label).read if options.processes else samples.read)
+    n = len(samples) if loaded.order is None else len(loaded.order.first)
+    table = read_samples(samples, "" if like is None else f"{label} ", make, n)
     if known is not None and like is not None and like[1] is None:
         raise ConfigError(
             f"{label}: training has arrays, and so must this, got a {type(dataset).__name__} that "
             "makes samples; give both in one way"
         )
-    return table, None, samples
+    return table, loaded.rows, samples

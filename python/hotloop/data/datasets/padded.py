@@ -19,14 +19,14 @@ import numpy.typing as npt
 
 from hotloop.base.rules import reject, show
 from hotloop.base.scalars import plain
-from hotloop.data.datasets.objects import Generated, Ordered
+from hotloop.data.datasets.objects import Generated, Loaded
 from hotloop.data.datasets.samples import SampleOptions, Samples, leaves_of, read_samples, to_leaf
 from hotloop.data.datasets.workers import Processes
 from hotloop.data.padding import ROLES, Padding, bucket_of
 from hotloop.data.parallel import parallel_map
 from hotloop.data.sequential.sequences import read_buckets, read_role
 from hotloop.data.split import Field
-from hotloop.data.tables import Table, holds_arrays
+from hotloop.data.tables import Table
 from hotloop.data.targets import IGNORED
 from hotloop.errors import ConfigError, DataError
 
@@ -142,7 +142,7 @@ class PaddedData(NamedTuple):
     def read(
         self,
         name: str,
-        dataset: Any,
+        loaded: Loaded,
         options: SampleOptions,
         like: tuple[Table, Samples | None] | None,
     ) -> tuple[Table, Rows | None, Samples]:
@@ -153,29 +153,32 @@ class PaddedData(NamedTuple):
         DataError
         """
         label = f"{name}_dataset"
-        has_row_targets = _has_row_targets(dataset, options, label)
+        dataset = loaded.dataset
+        has_row_targets = _has_row_targets(loaded, options, label)
         inner = options._replace(target=None)
         sizes = self.buckets[::-1]
         datasets = [
             _Padded(dataset, options.target, size, has_row_targets=has_row_targets)
             for size in sizes
         ]
-        first = Samples(datasets[0], label, inner, None if like is None else like[1])
+        known = None if like is None else like[1]
+        first = Samples(datasets[0], label, inner, known, loaded.numbers)
+        n = len(first) if loaded.order is None else len(loaded.order.first)
         made = [first]
         for size, of in zip(sizes[1:], datasets[1:]):
             made.append(first.reshaped(of, _with_length(first.types, size, has_row_targets)))
         prefix = "" if like is None else f"{label} "
         tables = []
         for size, samples in zip(sizes, made):
-            make = Processes(samples, label).read if options.processes else None
-            table = read_samples(samples, prefix, make)
+            make = Processes(samples, label).read if options.processes else samples.read
+            table = read_samples(samples, prefix, loaded.read_by(make), n)
             fields = tuple(self._field(field, size, has_row_targets) for field in table.fields)
             tables.append(dataclasses.replace(table, fields=fields))
         if len(sizes) == 1:
-            return tables[0], None, first
+            return tables[0], loaded.rows, first
         of_row = len(sizes) - 1 - bucket_of(self.buckets, self.lengths[name])
         buckets = tuple(table.fields for table in tables)
-        return dataclasses.replace(tables[0], buckets=buckets, bucket_of=of_row), None, first
+        return dataclasses.replace(tables[0], buckets=buckets, bucket_of=of_row), loaded.rows, first
 
     def _field(self, field: Field, length: int, has_row_targets: bool) -> Field:
         role, fill, dtype = "sequence", 0.0, field.dtype
@@ -201,15 +204,20 @@ def _with_length(
     }
 
 
-def _has_row_targets(dataset: Any, options: SampleOptions, label: str) -> bool:
+def _numbers_of(loaded: Loaded) -> Sequence[int]:
+    """Of the samples that are read."""
+    return range(len(loaded.dataset)) if loaded.numbers is None else loaded.numbers.tolist()
+
+
+def _has_row_targets(loaded: Loaded, options: SampleOptions, label: str) -> bool:
     """Whether y has a target for each row of x: its length differs among the first samples that can
     be made, or is that of x in all of them.
     """
     lengths: list[int] = []
     are_those_of_x = True
-    for index in range(len(dataset)):
+    for index in _numbers_of(loaded):
         try:
-            x, y, _ = _parts_of(dataset[index], options.target)
+            x, y, _ = _parts_of(loaded.dataset[index], options.target)
             goal = None if y is None or isinstance(y, (str, Mapping)) else to_leaf(y, "y")
         except Exception as error:
             if lengths:
@@ -236,8 +244,9 @@ def _named(label: str, index: int, error: Exception) -> DataError:
 
 
 def plan_padding(
-    datasets: Mapping[str, Any],
-    options: SampleOptions,
+    given: Mapping[str, Loaded],
+    made: Mapping[str, bool],
+    own: Mapping[str, SampleOptions],
     buckets: Any,
     lengths_as: Any,
     pad_value: Any,
@@ -247,10 +256,12 @@ def plan_padding(
 
     Parameters
     ----------
-    datasets : dict of str to object
+    given : dict of str to Loaded
         By split.
-    options : SampleOptions
-        Of training.
+    made : dict of str to bool
+        Whether its samples are made one by one.
+    own : dict of str to SampleOptions
+        By split.
     buckets, lengths_as, pad_value
         As :meth:`DataModule.from_sequences` takes them.
     batch_size : int
@@ -266,13 +277,14 @@ def plan_padding(
     fill = 0.0 if pad_value is None else plain(pad_value)
     if not isinstance(fill, (int, float)) or isinstance(fill, bool) or not np.isfinite(fill):
         reject("pad_value", "must be a finite number", pad_value)
-    for name, dataset in datasets.items():
-        if holds_arrays(dataset):
+    for name, is_made in made.items():
+        if not is_made:
             raise ConfigError(
                 f"buckets: pad samples that a dataset makes, got arrays as {name}_dataset; "
                 "DataModule.from_sequences takes sequences in memory"
             )
-    if options.collate is not None:
+    options = own["train"]
+    if any(each.collate is not None for each in own.values()):
         raise ConfigError("buckets: pad samples one by one, got a collate_fn too; leave one out")
     lengths: dict[str, Rows] = {}
     is_one = isinstance(plain(buckets), int) or (
@@ -280,7 +292,7 @@ def plan_padding(
     )
     if is_one:
         return PaddedData(read_buckets(buckets, np.ones(1, np.int64), 1), role, fill, lengths)
-    if any(isinstance(dataset, (Generated, Ordered)) for dataset in datasets.values()):
+    if any(isinstance(of.dataset, Generated) or of.order is not None for of in given.values()):
         raise ConfigError(
             "buckets: several need the length of each sample beforehand, got samples that come in "
             "an order of their own (a generator or sampler); give one length"
@@ -294,14 +306,18 @@ def plan_padding(
         raise ConfigError(
             "worker_type: processes pad to one length, got several buckets; give one, or threads"
         )
-    for name, dataset in datasets.items():
-        lengths[name] = _find_lengths(dataset, options, f"{name}_dataset")
-    found = read_buckets(buckets, np.concatenate(list(lengths.values())), batch_size)
+    read = []
+    for name, loaded in given.items():
+        lengths[name] = np.ones(len(loaded.dataset), np.int64)
+        numbers = np.unique(np.array(_numbers_of(loaded), np.int64))
+        read.append(_find_lengths(loaded.dataset, numbers, options, f"{name}_dataset"))
+        lengths[name][numbers] = read[-1]
+    found = read_buckets(buckets, np.concatenate(read), batch_size)
     return PaddedData(found, role, fill, lengths)
 
 
-def _find_lengths(dataset: Any, options: SampleOptions, label: str) -> Rows:
-    """The rows of each sample; of bad ones, where they may be, 1."""
+def _find_lengths(dataset: Any, numbers: Rows, options: SampleOptions, label: str) -> Rows:
+    """The rows of each of these samples; of bad ones, where they may be, 1."""
 
     def look(index: int) -> _Look:
         try:
@@ -309,9 +325,9 @@ def _find_lengths(dataset: Any, options: SampleOptions, label: str) -> Rows:
         except Exception as error:  # whatever a dataset raises
             return _Look(1, str(_named(label, index, error)))
 
-    if not len(dataset):
+    if not len(numbers):
         raise DataError(f"{label}: has no samples")
-    seen = parallel_map(look, range(len(dataset)), 1)
+    seen = parallel_map(look, numbers.tolist(), 1)
     bad: Sequence[str] = [one.why for one in seen if one.why]
     if bad and options.on_bad == "raise":
         raise DataError(bad[0])

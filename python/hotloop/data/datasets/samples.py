@@ -251,6 +251,8 @@ class Samples:
     options : SampleOptions
     like : Samples, optional
         Of training, whose fields these must have.
+    numbers : int64 array, optional
+        Of the samples that are read, where not all are: the fields are those of the first.
 
     Attributes
     ----------
@@ -269,9 +271,15 @@ class Samples:
     )
 
     def __init__(
-        self, dataset: Any, label: str, options: SampleOptions, like: Samples | None = None
+        self,
+        dataset: Any,
+        label: str,
+        options: SampleOptions,
+        like: Samples | None = None,
+        numbers: Rows | None = None,
     ) -> None:
         self._dataset, self._label, self._options = dataset, label, options
+        self._numbers = numbers
         self._ids: dict[Any, int] = {name: i for i, name in enumerate(options.classes or ())}
         self._epoch = -1
         self.types: dict[str, tuple[str, tuple[int, ...]]] = {}
@@ -335,7 +343,8 @@ class Samples:
     def _first_batch(self) -> dict[str, Array]:
         """Of the first sample that can be made."""
         on_bad = self._options.on_bad
-        for index in range(len(self._dataset) if on_bad != "raise" else 1):
+        every = range(len(self._dataset)) if self._numbers is None else self._numbers.tolist()
+        for index in every if on_bad != "raise" else every[:1]:
             try:
                 return self._batch([index], [self._fetch(index)])
             except DataError as error:
@@ -613,7 +622,9 @@ def _describe(of: tuple[str, tuple[int, ...]]) -> str:
 # ---- as a table
 
 
-def read_samples(samples: Samples, prefix: str = "", make: Any = None) -> Table:
+def read_samples(
+    samples: Samples, prefix: str = "", make: Any = None, n: int | None = None
+) -> Table:
     """A table whose rows are made when a batch needs them.
 
     Parameters
@@ -623,11 +634,14 @@ def read_samples(samples: Samples, prefix: str = "", make: Any = None) -> Table:
         Before the names in messages, ``"val "``.
     make : callable, optional
         Does what ``samples.read`` does, elsewhere.
+    n : int, optional
+        Rows, where they are not the samples one by one, but what ``make`` has for them.
     """
+    n = len(samples) if n is None else n
     types = dict(samples.types)
     if samples.weighs:
         types["weight"] = ("float32", ())
-    arrays = make_streams(len(samples), list(types.values()), make or samples.read, samples.digest)
+    arrays = make_streams(n, list(types.values()), make or samples.read, samples.digest)
     fields, targets = [], {}
     for (name, (dtype, shape)), array in zip(types.items(), arrays):
         head, _, tail = name.partition(".")
@@ -638,7 +652,7 @@ def read_samples(samples: Samples, prefix: str = "", make: Any = None) -> Table:
             graph = targets[tail].dtype
         fields.append(Field(name, array, "float32" if head == "weight" else graph, label))
     fields.sort(key=lambda field: ("x", "y", "weight").index(field.name.partition(".")[0]))
-    return Table(tuple(fields), targets, len(samples))
+    return Table(tuple(fields), targets, n)
 
 
 def _target_of(
