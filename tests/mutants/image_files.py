@@ -193,6 +193,13 @@ _BATCHES = [
         _SOURCE,
     ),
     Mutant(
+        "file-of-another-split-stands-in-for-a-bad-one",
+        _C + "image_source.c",
+        "*out_shown = hl_peers_next(peers, source->options.n, *out_shown);",
+        "*out_shown = (*out_shown + 1) % source->options.n;",
+        _SOURCE,
+    ),
+    Mutant(
         "cause-of-a-bad-file-is-lost",
         "python/src/errors.c",
         "strcmp(message + n - n_said, said) == 0);",

@@ -99,9 +99,10 @@ class _Episodes:
                 "fewer rows"
             )
 
-    def draw(self, number: int, epoch: int) -> tuple[Rows, Rows]:
-        """Rows of an episode, and their categories' numbers in it: the support of each category in
-        turn, then the queries in any order, so that where one stands does not say what it is.
+    def draw(self, number: int, epoch: int) -> tuple[Rows, Rows, Rows]:
+        """Rows of an episode, their categories' numbers in it, and their categories: the support of
+        each category in turn, then the queries in any order, so that where one stands does not say
+        what it is.
         """
         n, at = len(self._rows), epoch * 2**32 + number
         chosen = _core.permutation(self._seed, self._stream, at, n)[: self.ways]
@@ -114,7 +115,27 @@ class _Episodes:
         mixed = _core.permutation(self._seed, f"{self._stream}/order", at, self.ways * self.query)
         ways = [np.repeat(np.arange(self.ways), k) for k in (self.support, self.query)]
         rows = np.concatenate([*support, np.concatenate(query)[mixed]])
-        return rows, np.concatenate([ways[0], ways[1][mixed]])
+        numbers = np.concatenate([ways[0], ways[1][mixed]])
+        return rows, numbers, chosen[numbers]
+
+    def _gather(
+        self, rows: Rows, categories: Rows, epoch: int, is_training: bool
+    ) -> dict[int, Array]:
+        """Rows of the fields that are made batch by batch. What stands in the place of a bad one is
+        of its category.
+        """
+        gathered: dict[int, Array] = {}
+        if all(field.stream is None for field in self.fields):
+            return gathered
+        arrays = [field.array for field in self.fields]
+        for category in np.unique(categories):
+            at = np.flatnonzero(categories == category)
+            peers = self._rows[category]
+            for i, made in gather_streams(arrays, rows[at], epoch, is_training, peers).items():
+                if i not in gathered:
+                    gathered[i] = np.empty((len(rows), *made.shape[1:]), made.dtype)
+                gathered[i][at] = made
+        return gathered
 
     def digest(self) -> str:
         """By what the episodes are known again: the rows that they are drawn from."""
@@ -123,13 +144,14 @@ class _Episodes:
             *(field.digest() for field in self.fields),
         )
 
-    def make(self, numbers: Rows, epoch: int, is_training: bool) -> list[Array]:
+    def make(
+        self, numbers: Rows, epoch: int, is_training: bool, peers: Rows | None = None
+    ) -> list[Array]:
         """The fields of some episodes; called by several threads."""
         epoch = epoch if is_training else 0
         drawn = [self.draw(int(number), epoch) for number in numbers]
-        rows, ways = (np.concatenate(part) for part in zip(*drawn))
-        arrays = [field.array for field in self.fields]
-        gathered = gather_streams(arrays, rows, epoch, is_training)
+        rows, ways, categories = (np.concatenate(part) for part in zip(*drawn))
+        gathered = self._gather(rows, categories, epoch, is_training)
         n, n_support = len(numbers), self.ways * self.support
         made: list[Array] = []
         for i, field in enumerate(self.fields):

@@ -133,6 +133,11 @@ def draw_rows(
         _, codes, counts = np.unique(ids[numbers], return_inverse=True, return_counts=True)
         weights = (1.0 / counts)[codes.reshape(-1)]
     n_draws = split.n if sampling.n_draws is None else sampling.n_draws
+    if split.is_streamed:  # what is never drawn stands in no other row's place either
+        all_rows = np.arange(split.n) if split.rows is None else split.rows
+        within = np.unique(all_rows[weights > 0])
+        buckets = tuple(dataclasses.replace(part, within=within) for part in split.buckets)
+        split = dataclasses.replace(split, within=within, buckets=buckets)
     if not split.buckets:
         return dataclasses.replace(split, weights=weights, n_draws=n_draws)
     rows = np.arange(split.n) if split.rows is None else split.rows
