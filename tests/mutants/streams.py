@@ -122,6 +122,13 @@ MUTANTS = [
         python(_BAD + "test_no_share_is_none"),
     ),
     Mutant(
+        "episodes-of-other-data-have-training-categories",
+        _DATA + "episodes.py",
+        'if name != "train" and not source._is_shared(name):',
+        "if False:",
+        python("tests/data/test_episodes.py::test_categories_of_rows_are_not_those_of_other_data"),
+    ),
+    Mutant(
         "any-number-of-samples-may-be-bad",
         _DATA + "datasets/samples.py",
         "        if len(found) > self._most:\n",

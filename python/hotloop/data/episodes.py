@@ -233,7 +233,8 @@ class EpisodeData(FoldedSplits):
             Rows of each category in an episode that are given with their targets, and that are
             asked for.
         by : "y" or array_like (N,)
-            The categories: classes of the source's y, or of all its rows, as ``rows`` numbers them.
+            The categories: classes of the source's y, or of all its rows, as ``rows`` numbers them;
+            not where a split has data of its own.
         ways : int
             Categories of an episode, all as likely. With several the targets are their numbers
             within the episode, from 0; with one the targets of the rows.
@@ -261,10 +262,11 @@ class EpisodeData(FoldedSplits):
         ------
         ConfigError
             For an option out of its range, sequences of several lengths, targets that are
-            standardised, several ways without y.
+            standardised, several ways without y, ``by`` as an array beside a split with data of its
+            own.
         DataError
-            For categories with too few rows, and for a split with fewer categories than an episode
-            needs.
+            For a ``by`` that has not one entry for each row, for categories with too few rows, and
+            for a split with fewer categories than an episode needs.
 
         Examples
         --------
@@ -347,10 +349,15 @@ def _read_categories(source: FoldedSplits, name: str, split: Split, by: Any) -> 
             raise ConfigError("by: 'y' needs one class for each row in y; give by=categories")
         ids = np.asarray(field.array if split.rows is None else field.array[split.rows], np.int64)
         return ids if source.classes is None else np.asarray(source.classes)[ids]
-    rows = source.rows(name)
-    n = max(len(by), int(rows[-1]) + 1) if hasattr(by, "__len__") else int(rows[-1]) + 1
+    if name != "train" and not source._is_shared(name):
+        raise ConfigError(
+            f"by: has the categories of the rows that training is of, and {name} has data of its "
+            f"own, whose rows are others; put both into one X and y with {name}= row numbers, or "
+            f"give the categories as y, or write n_{name}=0"
+        )
+    n = len(split.fields[0].array) if source._origin is None else source.places.n
     read_groups(by, n, "by")  # refuses what has no category for each row
-    return np.asarray(by)[rows]
+    return np.asarray(by)[source.rows(name)]
 
 
 def _renamed(fields: dict[str, tuple[Any, Any]]) -> Sequence[tuple[str, tuple[Any, Any]]]:
