@@ -435,7 +435,8 @@ class ImageData(SeriesData):
         path : str
             The column of paths. Those that are not absolute begin at root.
         label : str, optional
-            The column of labels: texts and whole numbers are classes, other numbers values.
+            The column of labels: texts and whole numbers are classes, other numbers values. Texts
+            are numbers where all of them are, whole ones each written in one way ("01" is a text).
         mask : str, optional
             The column of the paths of masks: PNG of one channel, grey of up to 16 bits or with a
             palette, as large as their images. The numbers that are stored are class ids. y is the
