@@ -129,6 +129,13 @@ MUTANTS = [
         python("tests/data/test_episodes.py::test_categories_of_rows_are_not_those_of_other_data"),
     ),
     Mutant(
+        "ignored-classes-are-drawn",
+        _DATA + "sampling.py",
+        "np.where(found < 0, 0.0, 1.0 / counts)",
+        "1.0 / counts",
+        python("tests/data/test_sampling.py::test_balanced_without_a_class"),
+    ),
+    Mutant(
         "any-number-of-samples-may-be-bad",
         _DATA + "datasets/samples.py",
         "        if len(found) > self._most:\n",

@@ -566,6 +566,7 @@ class MappedData(FoldedSplits):
         made = copy.copy(self)
         made._auto = AutoWorkers(max(1, self.num_workers), is_python=True, enter=self._auto.enter)
         made._num_workers = workers
+        made._allow_nonfinite = options.allow_nonfinite  # of what fn makes
         made._splits, made._targets = {}, {}
         made.augmentation += f" {_name_function(fn)}"
         like: _MappedRows | None = None
