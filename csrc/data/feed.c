@@ -90,7 +90,7 @@ static hl_status fill_batch(hl_feed *feed, int64_t batch)
     int64_t *rows = feed->rows + slot * n;
     void *const *fields = feed->to.fields ? feed->to.fields + slot * feed->to.n_fields : NULL;
     take_rows(feed, batch, rows);
-    hl_batch filled = {rows, n, feed->epoch, options->is_training};
+    hl_batch filled = {rows, n, feed->epoch, options->is_training, options->peers};
     if (feed->fill) return feed->fill(feed->context, &filled, fields);
     if (fields) memcpy(fields[0], rows, (size_t)n * sizeof *rows);
     return HL_OK;

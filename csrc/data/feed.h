@@ -63,6 +63,7 @@ typedef struct hl_feed hl_feed;
 typedef hl_status (*hl_feed_fill)(void *context, const hl_batch *batch, void *const *fields);
 typedef struct hl_feed_options {
     hl_sampler sampler;   /* copied; its rows and alias borrowed */
+    hl_peers peers;       /* of the split that the rows are of: told to whoever fills batches */
     int64_t batch;        /* samples in a micro-batch */
     int64_t first, count; /* positions of the epoch's order that this feed serves, in whole batches:
                              what is left of count is not served (the tail has a feed of its own) */

@@ -226,19 +226,21 @@ static hl_status note_bad(hl_image_source *source, int64_t row)
 }
 
 /* Finds the row that is shown in place of `row`, itself if it is good; *out_shown -1: none. */
-static hl_status choose_row(hl_image_source *source, worker *w, int64_t row,
+static hl_status choose_row(hl_image_source *source, worker *w, int64_t row, const hl_peers *peers,
                             const hl_augment_key *key, const row_parts *parts, int64_t *out_shown)
 {
-    int64_t n = source->options.policy == HL_IMAGE_REPLACE ? source->options.n : 1;
+    int64_t n_rows = peers->rows ? peers->n : source->options.n;
+    int64_t n = source->options.policy == HL_IMAGE_REPLACE ? n_rows : 1;
+    *out_shown = row;
     for (int64_t i = 0; i < n; i++) {
-        *out_shown = (row + i) % source->options.n;
+        if (i) *out_shown = hl_peers_next(peers, source->options.n, *out_shown);
         hl_status status = make_row(source, w, *out_shown, key, parts);
         if (status != HL_ERROR_DATA || source->options.policy == HL_IMAGE_RAISE) return status;
         HL_TRY(note_bad(source, *out_shown));
     }
     *out_shown = -1;
     if (source->options.policy == HL_IMAGE_SKIP) return HL_OK;
-    return hl_status_set(HL_ERROR_DATA, "images: must hold a good file, got %lld bad ones",
+    return hl_status_set(HL_ERROR_DATA, "images: a split must have a good file, got %lld bad ones",
                          (long long)n);
 }
 
@@ -273,7 +275,7 @@ static hl_status fill_row(hl_image_source *source, worker *w, const hl_batch *ba
     hl_augment_key key = {batch->epoch, row, batch->is_training};
     row_parts parts = find_parts(source, fields, i);
     if (parts.image || parts.mask || parts.points || options->policy != HL_IMAGE_RAISE)
-        HL_TRY(choose_row(source, w, row, &key, &parts, &shown));
+        HL_TRY(choose_row(source, w, row, &batch->peers, &key, &parts, &shown));
     if (shown < 0) blank_parts(source, &parts);
     if (options->policy == HL_IMAGE_SKIP && fields[1]) ((float *)fields[1])[i] = shown >= 0;
     int32_t field = source->rows.n_fields - options->n_companions;

@@ -33,7 +33,7 @@ typedef enum hl_image_caching {
 typedef enum hl_image_policy {
     HL_IMAGE_RAISE,   /* an error */
     HL_IMAGE_SKIP,    /* black, with weight 0 */
-    HL_IMAGE_REPLACE, /* the next good row after it, with all that belongs to that row */
+    HL_IMAGE_REPLACE, /* the next good row of its split, with all that belongs to that row */
 } hl_image_policy;
 
 /* An array with as many rows as there are files. */

@@ -163,12 +163,8 @@ static hl_status fill_from_source(const hl_plan *plan, int32_t input, const hl_b
         return hl_status_set(HL_ERROR_CONFIG, "plan: dataset %d must be set before a run, got none",
                              plan->fed[input]);
     if (find_sourced(plan, source, 0) != input) return HL_OK;
-    for (int64_t i = 0; i < batch->n; i++) {
-        if (batch->rows[i] >= 0 && batch->rows[i] < source->n_rows) continue;
-        return hl_status_set(
-            HL_ERROR_DATA, "feed: a row of dataset %d must be at least 0 and below %lld, got %lld",
-            plan->fed[input], (long long)source->n_rows, (long long)batch->rows[i]);
-    }
+    hl_status status = hl_source_check_rows(source, batch);
+    if (status != HL_OK) return hl_status_context(status, "feed: dataset %d", plan->fed[input]);
     return run_source(plan, source, input, batch, fields);
 }
 

@@ -139,7 +139,10 @@ def file_source(
     divisors: npt.NDArray[np.float32],
     shape: tuple[int, ...],
     allow_nonfinite: bool,
-    function: Callable[[npt.NDArray[np.int64], int, bool], Sequence[npt.NDArray[Any]]],
+    function: Callable[
+        [npt.NDArray[np.int64], int, bool, npt.NDArray[np.int64] | None],
+        Sequence[npt.NDArray[Any]],
+    ],
     /,
 ) -> Source:
     """A Source of float32 rows of a shape, each of which lies in a file, from an offset in bytes
@@ -360,7 +363,8 @@ class Feed:
     epoch 0. A feed belongs to at most one plan. n_threads gather batches ahead for a plan that is
     fed; n_slots: batches under way, as many as the plan has at most. With weights, one for each of
     the n samples, an epoch has n_draws samples (-1: n), drawn with replacement as often as their
-    weights say.
+    weights say. peers: the rows of the split, ascending, among which the Source that fills batches
+    looks for what stands in the place of a bad one; None: all of its rows. It is used in place.
     """
 
     def __new__(
@@ -378,6 +382,7 @@ class Feed:
         is_training: bool = False,
         weights: npt.NDArray[np.float64] | None = None,
         n_draws: int = -1,
+        peers: npt.NDArray[np.int64] | None = None,
     ) -> Self: ...
     @property
     def n_slots(self) -> int: ...
@@ -395,21 +400,30 @@ class Feed:
 class Source:
     """n rows that are made when a batch needs them; see csrc/data/source.h.
 
-    function(rows, epoch, is_training) gives an array (len(rows), ...) for each of the types,
+    function(rows, epoch, is_training, peers) gives an array (len(rows), ...) for each of the types,
     (dtype, shape) of a row. It runs on the threads of feeds; what it raises becomes its error.
+    peers: the rows of the split that the batch is of, ascending; None: all.
     """
 
     def __new__(
         cls,
         n: int,
         types: Sequence[tuple[str, Sequence[int]]],
-        function: Callable[[npt.NDArray[np.int64], int, bool], Sequence[npt.NDArray[Any] | None]],
+        function: Callable[
+            [npt.NDArray[np.int64], int, bool, npt.NDArray[np.int64] | None],
+            Sequence[npt.NDArray[Any] | None],
+        ],
         /,
     ) -> Self: ...
     def read(
-        self, rows: npt.NDArray[np.int64], epoch: int = 0, is_training: bool = False, /
+        self,
+        rows: npt.NDArray[np.int64],
+        epoch: int = 0,
+        is_training: bool = False,
+        peers: npt.NDArray[np.int64] | None = None,
+        /,
     ) -> tuple[npt.NDArray[Any], ...]:
-        """The fields of these rows, as a batch has them."""
+        """The fields of these rows, as a batch of the split whose rows are peers has them."""
 
 def gather_rows(
     array: npt.NDArray[Any], rows: npt.NDArray[np.int64], dtype: str, window: int = 0, /

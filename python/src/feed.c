@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "numpy_api.h"
 #include "objects.h"
 
 static hl_py_feed *feed_of(PyObject *self)
@@ -101,13 +100,13 @@ static PyObject *make_feed(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         .function = "Feed",
         .n_positional = 2,
         .n_required = 2,
-        .n_params = 12,
+        .n_params = 13,
         .names = {HL_PY_NAME_n, HL_PY_NAME_batch, HL_PY_NAME_rows, HL_PY_NAME_shuffle,
                   HL_PY_NAME_seed, HL_PY_NAME_first, HL_PY_NAME_count, HL_PY_NAME_n_threads,
                   HL_PY_NAME_n_slots, HL_PY_NAME_is_training, HL_PY_NAME_weights,
-                  HL_PY_NAME_n_draws}};
+                  HL_PY_NAME_n_draws, HL_PY_NAME_peers}};
     hl_py_state *state = PyType_GetModuleState(type);
-    PyObject *given[12];
+    PyObject *given[13];
     hl_feed_options options;
     if (!hl_py_args_parse_new(state, &signature, args, kwargs, given) ||
         !read_options(state, given, &options))
@@ -117,6 +116,7 @@ static PyObject *make_feed(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->batch = options.batch;
     bool good = !given[2] || given[2] == Py_None || copy_rows(self, given[2], options.sampler.n);
     good = good && (!has_weights(given) || read_weights(self, given[10], options.sampler.n));
+    good = good && hl_py_peers_borrow(state, given[12], &self->peers, &options.peers);
     options.sampler.rows = self->rows;
     options.sampler.alias = self->alias;
     hl_status status = good ? hl_feed_create(&options, &self->feed) : HL_OK;
@@ -130,6 +130,7 @@ static void free_feed(PyObject *self)
 {
     PyObject_GC_UnTrack(self);
     HL_PY_WITHOUT_GIL(hl_feed_destroy(feed_of(self)->feed));
+    hl_py_array_release(&feed_of(self)->peers);
     hl_free(feed_of(self)->rows);
     hl_alias_destroy(feed_of(self)->alias);
     hl_py_free(self);
@@ -215,10 +216,12 @@ static PyGetSetDef members[] = {
 
 static PyType_Slot slots[] = {
     {Py_tp_doc, "Feed(n, batch, *, rows=None, shuffle=False, seed=0, first=0, count=-1, "
-                "n_threads=0, n_slots=1, is_training=False, weights=None, n_draws=-1)\n--\n\n"
+                "n_threads=0, n_slots=1, is_training=False, weights=None, n_draws=-1, "
+                "peers=None)\n--\n\n"
                 "Order of samples, in whole batches: a shorter rest of count is another feed's. "
                 "n_threads: of a plan that is fed. With weights, float64 (n,), an epoch has "
-                "n_draws samples (-1: n), drawn with replacement."},
+                "n_draws samples (-1: n), drawn with replacement. peers: the rows of the split, "
+                "ascending, for the Source that fills batches; None: all; used in place."},
     {Py_tp_new, make_feed},
     {Py_tp_dealloc, free_feed},
     {Py_tp_traverse, hl_py_traverse_type},

@@ -26,6 +26,7 @@
 #include "data/augment.h"
 #include "data/feed.h"
 #include "errors.h"
+#include "numpy_api.h"
 #include "plan/plan.h"
 #include "state.h"
 
@@ -54,6 +55,10 @@ typedef struct hl_py_source {
     void (*destroy)(void *made);
 } hl_py_source;
 
+/* The rows of a split, int64 (n,), from an array that the caller keeps with out_array until nobody
+ * fills a batch any more; NULL and None: all rows. */
+bool hl_py_peers_borrow(hl_py_state *state, PyObject *object, hl_py_array *out_array,
+                        hl_peers *out_peers);
 /* The fill of an hl_source whose context is an hl_py_source: its function makes the rows. */
 hl_status hl_py_fill_by_function(void *context, const hl_batch *batch, void *const *fields);
 
@@ -67,8 +72,9 @@ typedef struct hl_py_session {
 
 typedef struct hl_py_feed {
     PyObject_HEAD hl_feed *feed;
-    int64_t *rows;   /* row numbers of the sampler, or NULL */
-    hl_alias *alias; /* of the sampler, or NULL */
+    int64_t *rows;     /* row numbers of the sampler, or NULL */
+    hl_py_array peers; /* rows of the split that it tells to a source; all zero: none */
+    hl_alias *alias;   /* of the sampler, or NULL */
     int64_t batch;
     /* What it is bound to, not kept: NULL, or a plan and its session, or a session alone that has
      * yet to destroy the plan. */

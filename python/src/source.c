@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "numpy_api.h"
 #include "objects.h"
 
 static hl_py_source *source_of(PyObject *self)
@@ -31,8 +30,9 @@ static PyObject *call_function(const hl_py_source *self, const hl_batch *batch)
 {
     PyObject *rows = make_rows(batch), *made = NULL;
     if (rows)
-        made = PyObject_CallFunction(self->function, "OKO", rows, (unsigned long long)batch->epoch,
-                                     batch->is_training ? Py_True : Py_False);
+        made = PyObject_CallFunction(self->function, "OKOO", rows, (unsigned long long)batch->epoch,
+                                     batch->is_training ? Py_True : Py_False,
+                                     batch->peers.owner ? (PyObject *)batch->peers.owner : Py_None);
     Py_XDECREF(rows);
     PyObject *tuple = made ? hl_py_sequence(made, "source") : NULL;
     Py_XDECREF(made);
@@ -199,6 +199,30 @@ static void free_source(PyObject *self)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
+bool hl_py_peers_borrow(hl_py_state *state, PyObject *object, hl_py_array *out_array,
+                        hl_peers *out_peers)
+{
+    char got[HL_TYPE_TEXT];
+    *out_array = (hl_py_array){0};
+    *out_peers = (hl_peers){0};
+    if (!object || object == Py_None) return true;
+    if (!hl_py_array_borrow(state, object, "peers", HL_DTYPE_COUNT, out_array)) return false;
+    const int64_t *rows = out_array->data;
+    hl_type type = {out_array->dtype, out_array->shape};
+    bool good = type.dtype == HL_DTYPE_I64 && type.shape.rank == 1 && out_array->n > 0;
+    if (!good)
+        hl_py_fail(state, HL_ERROR_SHAPE, "peers: must be int64 of shape (n,), n above 0, got %s",
+                   hl_type_format(&type, got));
+    for (int64_t i = 1; good && i < out_array->n; i++) {
+        if (rows[i - 1] < rows[i]) continue;
+        hl_py_fail(state, HL_ERROR_DATA, "peers: rows must ascend, got %lld behind %lld",
+                   (long long)rows[i], (long long)rows[i - 1]);
+        good = false;
+    }
+    *out_peers = (hl_peers){rows, out_array->n, out_array->object};
+    return good;
+}
+
 /* Arrays for n rows of each field, and their memory. */
 static PyObject *make_fields(const hl_py_source *self, int64_t n, void **out_data)
 {
@@ -216,43 +240,39 @@ static PyObject *make_fields(const hl_py_source *self, int64_t n, void **out_dat
     return made;
 }
 
-static bool check_rows(const hl_py_source *self, const hl_py_array *rows)
+static bool check_rows(const hl_py_source *self, const hl_py_array *rows, const hl_batch *batch)
 {
     hl_py_state *state = hl_py_state_of((PyObject *)self);
     char got[HL_TYPE_TEXT];
     hl_type type = {rows->dtype, rows->shape};
-    const int64_t *row = rows->data;
     if (rows->dtype != HL_DTYPE_I64 || rows->shape.rank != 1) {
         hl_py_fail(state, HL_ERROR_SHAPE, "rows: must be int64 of shape (n,), got %s",
                    hl_type_format(&type, got));
         return false;
     }
-    for (int64_t i = 0; i < rows->n; i++) {
-        if (row[i] >= 0 && row[i] < self->source.n_rows) continue;
-        hl_py_fail(state, HL_ERROR_DATA, "rows: must be at least 0 and below %lld, got %lld",
-                   (long long)self->source.n_rows, (long long)row[i]);
-        return false;
-    }
-    return true;
+    hl_status status = hl_source_check_rows(&self->source, batch);
+    return status == HL_OK || hl_py_raise(state, status) != NULL;
 }
 
 static PyObject *read_rows(PyObject *self, PyObject *const *args, Py_ssize_t n_args)
 {
     hl_py_state *state = hl_py_state_of(self);
     void *data[HL_SOURCE_FIELDS_MAX];
-    hl_py_array rows;
-    uint64_t epoch = 0;
-    bool is_training = false;
-    if (!hl_py_args_count("Source.read", n_args, 1, 3) ||
-        (n_args > 1 && !hl_py_seed(state, args[1], "epoch", &epoch)) ||
-        (n_args > 2 && !hl_py_bool(args[2], "is_training", &is_training)) ||
+    hl_py_array rows = {0}, peers = {0};
+    hl_batch batch = {0};
+    if (!hl_py_args_count("Source.read", n_args, 1, 4) ||
+        (n_args > 1 && !hl_py_seed(state, args[1], "epoch", &batch.epoch)) ||
+        (n_args > 2 && !hl_py_bool(args[2], "is_training", &batch.is_training)) ||
         !hl_py_array_read(state, args[0], "rows", HL_DTYPE_COUNT, &rows))
         return NULL;
     const hl_source *source = &source_of(self)->source;
-    PyObject *made =
-        check_rows(source_of(self), &rows) ? make_fields(source_of(self), rows.n, data) : NULL;
+    PyObject *made = NULL;
+    batch.rows = rows.data;
+    batch.n = rows.n;
+    if (hl_py_peers_borrow(state, n_args > 3 ? args[3] : NULL, &peers, &batch.peers) &&
+        check_rows(source_of(self), &rows, &batch))
+        made = make_fields(source_of(self), rows.n, data);
     if (made) {
-        hl_batch batch = {rows.data, rows.n, epoch, is_training};
         hl_status status;
         HL_PY_WITHOUT_GIL(status = source->fill(source->context, &batch, data));
         if (status != HL_OK) {
@@ -260,21 +280,25 @@ static PyObject *read_rows(PyObject *self, PyObject *const *args, Py_ssize_t n_a
             hl_py_raise(state, status);
         }
     }
+    hl_py_array_release(&peers);
     hl_py_array_release(&rows);
     return made;
 }
 
 static PyMethodDef methods[] = {
     {"read", HL_PY_METH_FAST(read_rows),
-     "read($self, rows, epoch=0, is_training=False, /)\n--\n\nThe fields of these rows, as a batch "
-     "has them."},
+     "read($self, rows, epoch=0, is_training=False, peers=None, /)\n--\n\nThe fields of these "
+     "rows, "
+     "as a batch of the split whose rows are peers, ascending, has them; None: all rows."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyType_Slot slots[] = {
-    {Py_tp_doc, "Source(n, types, function, /)\n--\n\n"
-                "n rows that function(rows, epoch, is_training) makes: an array for each of the "
-                "types, (dtype, shape) of a row. It runs on a feed's threads."},
+    {Py_tp_doc,
+     "Source(n, types, function, /)\n--\n\n"
+     "n rows that function(rows, epoch, is_training, peers) makes: an array for each of "
+     "the types, (dtype, shape) of a row. It runs on a feed's threads. peers: the rows of "
+     "the batch's split, None: all."},
     {Py_tp_new, make_source},
     {Py_tp_dealloc, free_source},
     {Py_tp_traverse, traverse_source},

@@ -54,6 +54,7 @@
     X(order)                                                                                       \
     X(overlap)                                                                                     \
     X(paths)                                                                                       \
+    X(peers)                                                                                       \
     X(probe)                                                                                       \
     X(reader)                                                                                      \
     X(recompute)                                                                                   \

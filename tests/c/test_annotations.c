@@ -130,7 +130,7 @@ static hl_status fill_rows(const hl_image_source *source, int64_t first, int64_t
     const hl_source *rows = hl_image_source_rows(source);
     int64_t numbers[N];
     for (int64_t i = 0; i < n; i++) numbers[i] = first + i;
-    hl_batch batch = {numbers, n, epoch, true};
+    hl_batch batch = {.rows = numbers, .n = n, .epoch = epoch, .is_training = true};
     void *fields[4] = {out->images, out->masks, out->points, NULL};
     if (rows->n_fields == 4)
         fields[1] = out->weights, fields[2] = out->masks, fields[3] = out->points;
@@ -244,7 +244,7 @@ static void test_some_fields(void)
     hl_image_source *source = open_source(&options);
     const hl_source *rows = hl_image_source_rows(source);
     const int64_t numbers[] = {4};
-    hl_batch batch = {numbers, 1, 3, true};
+    hl_batch batch = {.rows = numbers, .n = 1, .epoch = 3, .is_training = true};
     for (int field = 0; field < 3; field++) {
         void *fields[3] = {NULL};
         memset(&got, 0, sizeof got);

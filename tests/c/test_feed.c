@@ -209,9 +209,12 @@ static void init_filler(filler *f)
         for (int i = 0; i < 2; i++) f->addresses[2 * s + i] = f->fields[s][i];
 }
 
+static const int64_t split[] = {3, 4, 7};
+
 static hl_status fill(void *context, const hl_batch *batch, void *const *fields)
 {
     filler *f = context;
+    CHECK(batch->peers.rows == split && batch->peers.n == 3 && batch->peers.owner == &split);
     const int64_t *rows = batch->rows, n = batch->n;
     int64_t *row = fields[0], *square = fields[1];
     /* Batches take different times, so that threads finish out of order. */
@@ -230,6 +233,7 @@ static hl_status fill(void *context, const hl_batch *batch, void *const *fields)
 static hl_feed_options make_options(filler *f, int32_t n_threads, int32_t n_slots)
 {
     return (hl_feed_options){.sampler = {.n = 200, .shuffle = true, .seed = 5},
+                             .peers = {split, 3, (void *)&split},
                              .batch = 16,
                              .first = 8,
                              .count = 190,

@@ -65,7 +65,7 @@ static hl_status fill_rows(const hl_file_source_options *options, const int64_t 
     void *fields[] = {got};
     HL_TRY(hl_file_source_create(options, &source));
     const hl_source *made = hl_file_source_rows(source);
-    hl_batch batch = {rows, n, 0, true};
+    hl_batch batch = {.rows = rows, .n = n, .is_training = true};
     hl_status status = made->fill(made->context, &batch, fields);
     hl_file_source_destroy(source);
     return status;

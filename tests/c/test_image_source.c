@@ -95,7 +95,7 @@ static hl_status fill_rows(const hl_image_source *source, int64_t first, int64_t
     const hl_source *rows = hl_image_source_rows(source);
     int64_t numbers[N_FILES];
     for (int64_t i = 0; i < n; i++) numbers[i] = first + i;
-    hl_batch batch = {numbers, n, epoch, true};
+    hl_batch batch = {.rows = numbers, .n = n, .epoch = epoch, .is_training = true};
     void *fields[3] = {out->images, out->labels, NULL};
     if (rows->n_fields == 3) fields[1] = out->weights, fields[2] = out->labels;
     return rows->fill(rows->context, &batch, fields);
@@ -273,7 +273,44 @@ static void test_replace(void)
         CHECK(memcmp(got.images[i], want.images[shown], IMAGE_BYTES) == 0);
     }
     for (int i = 0; i < N_FILES; i++) write_file(i, "\xFF\xD8\xFF", 3);
-    CHECK_ERROR(fill_rows(source, 0, 1, 0, &got), HL_ERROR_DATA, "must hold a good file, got 24");
+    CHECK_ERROR(fill_rows(source, 0, 1, 0, &got), HL_ERROR_DATA, "must have a good file, got 24");
+    hl_image_source_destroy(source);
+    write_all();
+}
+
+/* Of several splits, in which every third row is: the next good one of its own, whatever lies
+ * between; and a split without a good one has none, though others have. */
+static void test_replace_within_a_split(void)
+{
+    hl_image_source_options options = make_options(&plain);
+    hl_image_source *source = open_source(&options);
+    CHECK_OK(fill_rows(source, 0, N_FILES, 0, &want));
+    hl_image_source_destroy(source);
+    options.policy = HL_IMAGE_REPLACE;
+    options.bad_max = N_FILES;
+    source = open_source(&options);
+    const hl_source *rows = hl_image_source_rows(source);
+    int64_t split[N_FILES / 3];
+    for (int i = 0; i < N_FILES / 3; i++) split[i] = 3 * i + 1;
+    const int bad[] = {1, 4, N_FILES - 2};
+    const int shown[] = {7, 7, 7};
+    hl_batch batch = {.n = 1, .is_training = true, .peers = {split, N_FILES / 3, NULL}};
+    void *fields[2] = {got.images, got.labels};
+    for (int i = 0; i < 3; i++) write_file(bad[i], "\xFF\xD8\xFF", 3);
+    for (int i = 0; i < 3; i++) {
+        int64_t row = bad[i];
+        batch.rows = &row;
+        CHECK_OK(rows->fill(rows->context, &batch, fields));
+        CHECK_INT(got.labels[0], labels[shown[i]]);
+        CHECK(memcmp(got.images[0], want.images[shown[i]], IMAGE_BYTES) == 0);
+    }
+    for (int i = 0; i < N_FILES / 3; i++) write_file(3 * i + 1, "\xFF\xD8\xFF", 3);
+    batch.rows = split;
+    CHECK_ERROR(rows->fill(rows->context, &batch, fields), HL_ERROR_DATA,
+                "a split must have a good file, got 8 bad ones");
+    hl_image_report report;
+    hl_image_source_report(source, &report);
+    CHECK_INT(report.n_bad, N_FILES / 3);
     hl_image_source_destroy(source);
     write_all();
 }
@@ -379,6 +416,7 @@ int main(void)
         test_raise();
         test_skip();
         test_replace();
+        test_replace_within_a_split();
         test_memory_is_given_back();
         test_options();
         test_faults();

@@ -31,6 +31,21 @@ class Numbers:
         return np.float32([i, self.epoch, os.getpid()]), i % 3
 
 
+class Sparse:
+    """Sample i is (i, i), or (i, its class); some cannot be made."""
+
+    def __init__(self, n: int, bad: set[int], classes: list[int] | None = None) -> None:
+        self.n, self.bad, self.classes = n, bad, classes
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, i: int) -> Any:
+        if i in self.bad:
+            raise ValueError("broken")
+        return np.float32([i]), np.float32([i]) if self.classes is None else self.classes[i]
+
+
 class NotThere:
     """Cannot be read by another process."""
 

@@ -452,7 +452,7 @@ def test_too_many_bad_samples() -> None:
 
 
 def test_no_good_sample_among_those_made_together() -> None:
-    """The count is of these samples, which need not be a batch, and they are named."""
+    """The count is of the samples of the split that were tried, of which the first is named."""
 
     def make(i: int) -> Any:
         if i >= 30:
@@ -463,7 +463,7 @@ def test_no_good_sample_among_those_made_together() -> None:
     options = {"on_bad_sample": "skip", "max_bad_share": 1.0, "batch_size": 8}
     data = DataModule.from_datasets(made, val=10, split="time", **options)
     said = r"train_dataset: .* got {} bad ones, the first: train_dataset\[30\]: raised .*broken"
-    with pytest.raises(DataError, match=said.format(8)):
+    with pytest.raises(DataError, match=said.format(10)):
         next(data.val_batches())
     with pytest.raises(DataError, match=said.format(10)):
         data.arrays("val")

@@ -217,3 +217,41 @@ def test_wrong_input() -> None:
     bad = hl.DataModule.from_arrays(np.where(np.arange(20) == 3, np.nan, 1.0)[:, None], Y[:20] % 2)
     with pytest.raises(DataError, match="row 3, column 0"):
         hl.DataModule.episodes(bad)
+
+
+def test_categories_of_rows_are_not_those_of_other_data() -> None:
+    """Rows of validation data of its own are numbered from 0, as training's are."""
+    X = np.arange(N, dtype=np.float32)[:, None]
+    own = hl.DataModule.from_arrays(X[:200], Y[:200], val=(X[200:], Y[200:]), test=20)
+    by = Y[:200]
+    options = {"support": 1, "query": 1, "ways": 2, "n": 5, "batch_size": 5}
+    with pytest.raises(ConfigError, match=r"by: has the categories .* val has data of its own"):
+        hl.DataModule.episodes(own, by=by, **options)
+    for data in (
+        hl.DataModule.episodes(own, by=by, n_val=0, **options),
+        hl.DataModule.episodes(own, **options),  # by y, which each split has
+    ):
+        (batch,) = data.train_batches()
+        support = Y[rows_of(batch, "support")]
+        np.testing.assert_array_equal(
+            np.take_along_axis(support, batch["y"], axis=1), Y[rows_of(batch, "query")]
+        )
+
+
+@pytest.mark.parametrize("n", [239, 241, 480])
+def test_as_many_categories_as_rows(n: int) -> None:
+    with pytest.raises(DataError, match=r"by: must have one entry per row, shape \(240,\), got"):
+        hl.DataModule.episodes(make(), by=np.resize(Y, n))
+
+
+def test_categories_of_windows() -> None:
+    """As many as rows of the series, of which a window has that of its first one."""
+    series = np.arange(80, dtype=np.float32)[:, None]
+    source = hl.DataModule.from_windows(series, 5, 2, val=20, normalize=None)
+    by = np.arange(80) // 3 % 2
+    data = hl.DataModule.episodes(source, 1, 1, by=by, n=5, n_val=5, batch_size=5)
+    for batch in (*data.train_batches(), *data.val_batches()):
+        first = by[batch["x"]["support"][..., 0, 0].astype(int)]
+        np.testing.assert_array_equal(first, by[batch["x"]["query"][..., 0, 0].astype(int)])
+    with pytest.raises(DataError, match=r"shape \(80,\), got"):
+        hl.DataModule.episodes(source, 1, 1, by=by[:79])

@@ -1,5 +1,6 @@
 """Folders of classes and tables of paths: what is there, in a fixed order, and what is refused."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,20 @@ def test_files_that_are_no_images_are_named(root: Path) -> None:
         (root / f"cat/note{i}.txt").write_text("words")
     with pytest.raises(hl.DataError, match=r"got cat/note0\.txt, cat/note1\.txt.* and 2 more in "):
         read_image_folder(root)
+
+
+@pytest.mark.parametrize("name", ["dog/pipe", "dog/pipe.png", "pipe"])
+def test_pipes(root: Path, name: str) -> None:
+    """Nobody writes to them, so whoever reads them waits for good."""
+    os.mkfifo(root / name)
+    with pytest.raises(hl.DataError, match=f"{name}, which is neither; move it"):
+        read_image_folder(root)
+    (root / name).rename(root / "dog/.hidden")
+    (root / "dog/link.png").symlink_to(root / "dog/.hidden")
+    with pytest.raises(hl.DataError, match=r"dog/link\.png, which is neither"):
+        read_image_folder(root)
+    (root / "dog/link.png").unlink()
+    assert len(read_image_folder(root).paths) == 5
 
 
 def test_links(root: Path, tmp_path: Path) -> None:
@@ -185,6 +200,44 @@ def test_rows_that_are_wrong(
 ) -> None:
     table = make({"file": paths, "label": labels}, root)
     with pytest.raises(hl.DataError, match=words):
+        read_image_table(table, "file", "label", root=root)
+
+
+@pytest.mark.parametrize(
+    ("texts", "numbers"),
+    [
+        (["1", "-2", "10"], [1, -2, 10]),
+        (["1", "2.5", " 3", "1e3", ".5"], [1.0, 2.5, 3.0, 1000.0, 0.5]),
+        (["1_0", "10"], None),  # which Python takes for one number
+        (["01", "1"], None),
+        ([" 3", "3"], None),
+        (["+1", "1"], None),
+        (["\u0661", "1"], None),  # a digit of another script
+        (["nan", "inf"], None),
+        (["12345678901234567890", "1"], None),  # beyond int64: a class, and no value
+    ],
+)
+def test_texts_that_are_numbers(texts: list[str], numbers: Any, root: Path) -> None:
+    """Two texts never become one class, and a class no value."""
+    table = as_csv({"file": ["dog/b.JPG"] * len(texts), "label": texts}, root)
+    labels = read_image_table(table, "file", "label", root=root).labels
+    assert labels is not None
+    assert labels.tolist() == (texts if numbers is None else numbers)
+
+
+@pytest.mark.parametrize("text", ["nan", "-Infinity"])
+def test_numbers_are_finite(text: str, root: Path) -> None:
+    table = as_csv({"file": ["dog/b.JPG"] * 3, "label": ["1.5", text, "2"]}, root)
+    with pytest.raises(hl.DataError, match=f"finite in every row, got '{text}' in row 1"):
+        read_image_table(table, "file", "label", root=root)
+
+
+@pytest.mark.parametrize("dtype", ["string", "Int64", "boolean", "category", "datetime64[ns]"])
+def test_a_label_that_pandas_has_not(dtype: str, root: Path) -> None:
+    pandas = take_library("pandas")
+    labels = pandas.Series([1, None]).astype("Int64").astype(dtype)
+    table = pandas.DataFrame({"file": ["dog/b.JPG"] * 2, "label": labels})
+    with pytest.raises(hl.DataError, match=r"label must have a label in every row, got .* row 1"):
         read_image_table(table, "file", "label", root=root)
 
 

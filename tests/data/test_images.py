@@ -144,6 +144,19 @@ def test_other_modes() -> None:
     assert np.array_equal(decode(data), np.repeat(levels[:, :, None] >> 8, 3, 2))
     with pytest.raises(hl.DataError, match=r"8 or 16 bits.* mode F"):
         decode(encode(np.ones((4, 5), np.float32), "TIFF"))
+    with pytest.raises(hl.DataError, match=r"8 or 16 bits.* mode I"):  # of 32 bits
+        decode(encode(np.ones((4, 5), np.int32), "TIFF"))
+
+
+@pytest.mark.parametrize("white", [65535, 4095])
+def test_grey_maps_of_more_than_8_bits(white: int) -> None:
+    levels = (np.arange(20 * 30).reshape(20, 30) * 107 % (white + 1)).astype(np.uint16)
+    data = b"P5 30 20 %d\n" % white + levels.astype(">u2").tobytes()
+    plain = b"P2 30 20 %d\n" % white + b" ".join(b"%d" % n for n in levels.ravel())
+    want = np.round(levels / white * 65535).astype(np.uint16) >> 8
+    for each in (data, plain):
+        assert np.array_equal(decode(each, 1)[:, :, 0], want)
+        assert np.array_equal(decode(each), np.repeat(want[:, :, None], 3, 2))
 
 
 def test_animations_give_their_first_image() -> None:

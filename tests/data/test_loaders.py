@@ -253,11 +253,15 @@ def test_bad_samples_are_known_by_their_numbers_in_every_order() -> None:
         assert sorted(x[weight > 0]) == [i for i in range(30) if i != 17]
     assert list(data.bad_samples["train"]) == [17]
     assert list(data.verify(progress=False)["train"]) == [17]
-    for split in ("train", "val"):
-        given = (loader(Points(), sampler), None) if split == "train" else (Points(), None)
-        given = (given[0], loader(Points(), sampler)) if split == "val" else given
-        with pytest.raises(ConfigError, match=f"the sampler of {split} may not give"):
-            DataModule(*given, on_bad_sample="replace")
+    odd = Drawn(range(1, 30, 2))
+    points = loader(Points(bad=(17,)), odd, batch_size=5)
+    data = DataModule(points, points, on_bad_sample="replace", max_bad_share=0.1)
+    of_validation = [batch["x"][:, 0] for batch in data.batches_in_order("val")]
+    wanted = sorted(19 if i == 17 else i for i in range(1, 30, 2))  # the next odd one, and not 18
+    for epoch in range(3):
+        of_training = [batch["x"][:, 0] for batch in data.train_batches(epoch)]
+        for x in (of_training, of_validation):
+            assert sorted(np.concatenate(x)) == wanted
 
 
 def test_a_sampler_and_processes() -> None:

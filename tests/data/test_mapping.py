@@ -336,6 +336,32 @@ def test_images(root: Path, tmp_path: Path) -> None:
         mapped(plain, lambda x, y: (x, y), "disk", tmp_path)
 
 
+@pytest.mark.parametrize("cache", [None, "ram", "disk"])
+def test_numbers_that_are_not_finite(cache: str | None, tmp_path: Path) -> None:
+    """What was allowed where fn was given is allowed where its samples are used."""
+    X = np.ones((30, 4), np.float32)
+    folder = {"cache_dir": tmp_path} if cache == "disk" else {}
+
+    def fn(x: Any, y: Any) -> Any:
+        return np.where(y == 1, np.nan, x), y
+
+    source = DataModule.from_arrays(X, np.arange(30) % 3)
+    data = source.map(fn, cache=cache, allow_nonfinite=True, progress=False, **folder)
+    data.check("train")
+    net = nn.Sequential(Filled(), nn.Linear(4, 3))
+    hl.train(net, data, quiet(max_epochs=1, precision="fp32"))
+    allowing = DataModule.from_arrays(X, np.arange(30) % 3, allow_nonfinite=True)
+    with pytest.raises(DataError, match="x must be finite"):  # its own flag is of its own rows
+        allowing.map(fn, cache="ram", progress=False)
+
+
+class Filled(nn.Module):
+    """Zero in the place of NaN."""
+
+    def forward(self, x: Any) -> Any:
+        return hl.where(hl.isnan(x), 0.0, x)
+
+
 # ---- what is refused
 
 

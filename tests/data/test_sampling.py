@@ -43,6 +43,25 @@ def test_balanced() -> None:
     assert len(data) == 1000
 
 
+@pytest.mark.parametrize("lengths", [None, [3, 5]])
+def test_balanced_without_a_class(lengths: list[int] | None) -> None:
+    """Rows of the ignored class count nothing, so none is drawn."""
+    y = np.repeat([-100, 0, 1], [500, 90, 10])
+    options = {"sampler": "balanced", "samples_per_epoch": 20_000, "batch_size": 500}
+    if lengths is None:
+        data = make(y, **options)
+    else:
+        X = [np.full((lengths[int(y[i] >= 0)], 1), i, np.float32) for i in range(len(y))]
+        data = hl.DataModule.from_sequences(X, y, buckets=lengths, normalize=None, **options)
+    rows = drawn(data)
+    assert len(rows) == 20_000
+    counts = np.bincount(y[rows] + 100)
+    assert not counts[0]
+    assert abs(chi_square(counts[100:], np.full(2, 10_000.0))) < 3.7
+    with pytest.raises(DataError, match="'balanced' draws rows that have a class, got -100 in all"):
+        make(y, sampler="balanced", val=np.arange(500, 600))
+
+
 def test_weighted() -> None:
     weights = np.tile([0.0, 1.0, 2.0, 5.0], 25)
     data = make(np.zeros(100, int), sampler="weighted", weights=weights, samples_per_epoch=50_000)

@@ -27,8 +27,8 @@ MUTANTS = (
     Mutant(
         "padded-masks-are-lengths",
         _DATA + "batching.py",
-        "made[i].astype(field.gathered_dtype, copy=False)",
-        "made[i].astype(field.dtype, copy=False)",
+        "made.astype(field.gathered_dtype, copy=False)",
+        "made.astype(field.dtype, copy=False)",
         python(_PADS + "test_samples_are_padded_to_their_bucket"),
     ),
     Mutant(

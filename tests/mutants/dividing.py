@@ -111,7 +111,7 @@ MUTANTS = [
     Mutant(
         "balanced-is-any-row",
         _DATA + "sampling.py",
-        "weights = (1.0 / counts)[codes.reshape(-1)]",
+        "weights = shares[codes.reshape(-1)]",
         "weights = np.ones(len(codes))",
         python(_DRAWS + "test_balanced"),
     ),

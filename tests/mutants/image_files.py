@@ -193,6 +193,13 @@ _BATCHES = [
         _SOURCE,
     ),
     Mutant(
+        "file-of-another-split-stands-in-for-a-bad-one",
+        _C + "image_source.c",
+        "*out_shown = hl_peers_next(peers, source->options.n, *out_shown);",
+        "*out_shown = (*out_shown + 1) % source->options.n;",
+        _SOURCE,
+    ),
+    Mutant(
         "cause-of-a-bad-file-is-lost",
         "python/src/errors.c",
         "strcmp(message + n - n_said, said) == 0);",
@@ -278,9 +285,31 @@ _NAMES = [
     Mutant(
         "row-without-a-label-is-taken",
         _DATA + "images/files.py",
-        'if value is None or value == "" or value != value:',
+        "if _is_missing(value):",
         "if value is None:",
         python(_FILES + "test_rows_that_are_wrong"),
+    ),
+    Mutant(
+        "pipes-are-read",
+        _DATA + "images/files.py",
+        "if not (entry.is_dir() or entry.is_file()):",
+        "if False:",
+        python(_FILES + "test_pipes"),
+        hangs=True,
+    ),
+    Mutant(
+        "texts-become-one-class",
+        _DATA + "images/files.py",
+        "fit.min <= n <= fit.max and str(n) == t for",
+        "fit.min <= n <= fit.max for",
+        python(_FILES + "test_texts_that_are_numbers"),
+    ),
+    Mutant(
+        "grey-maps-are-not-wide",
+        _DATA + "images/sources.py",
+        'is_wide = image.mode == "I" and image.format in _WIDE_FORMATS',
+        "is_wide = False",
+        python(_IMAGES + "test_grey_maps_of_more_than_8_bits"),
     ),
 ]
 

@@ -6,20 +6,21 @@ _DATA, _PLANS = "python/hotloop/data/", "python/hotloop/training/plans/"
 _SETS, _WORK = "tests/data/test_datasets.py::", "tests/data/test_workers.py::"
 _MIX, _SERIES = "tests/train/test_mixing.py::", "tests/train/test_series_augmentation.py::"
 _AUTO, _LOADERS = "tests/data/test_auto_workers.py::", "tests/data/test_loaders.py::"
+_BAD = "tests/data/test_bad_samples.py::"
 
 MUTANTS = [
     Mutant(
         "sources-see-the-first-epoch-alone",
         "csrc/data/feed.c",
-        "hl_batch filled = {rows, n, feed->epoch, options->is_training};",
-        "hl_batch filled = {rows, n, 0, options->is_training};",
+        "hl_batch filled = {rows, n, feed->epoch, options->is_training, options->peers};",
+        "hl_batch filled = {rows, n, 0, options->is_training, options->peers};",
         c("test_queue"),
     ),
     Mutant(
         "batches-are-made-for-evaluation",
         "csrc/data/feed.c",
-        "hl_batch filled = {rows, n, feed->epoch, options->is_training};",
-        "hl_batch filled = {rows, n, feed->epoch, false};",
+        "hl_batch filled = {rows, n, feed->epoch, options->is_training, options->peers};",
+        "hl_batch filled = {rows, n, feed->epoch, false, options->peers};",
         c("test_queue"),
     ),
     Mutant(
@@ -66,6 +67,76 @@ MUTANTS = [
         python(_SETS + "test_bad_samples_left_out_or_replaced"),
     ),
     Mutant(
+        "sample-of-another-split-stands-in-for-a-bad-one",
+        _DATA + "datasets/samples.py",
+        "        if peers is None:\n            return (index + 1)",
+        "        if True:\n            return (index + 1)",
+        python(_BAD + "test_a_sample_of_the_same_split"),
+    ),
+    Mutant(
+        "feeds-do-not-say-whose-rows-a-batch-has",
+        _DATA + "batching.py",
+        "                peers=part.peers,\n",
+        "",
+        python(_BAD + "test_training_and_scores_are_those_of_the_split"),
+    ),
+    Mutant(
+        "worker-processes-keep-the-first-split",
+        _DATA + "datasets/workers.py",
+        "peers = told[0] if told else peers",
+        "peers = told[0] if told and peers is None else peers",
+        python(_BAD + "test_a_sample_of_the_same_split"),
+    ),
+    Mutant(
+        "buckets-replace-among-their-own-rows",
+        _DATA + "split.py",
+        "Split(part.fields, own, len(own), within=whole)",
+        "Split(part.fields, own, len(own))",
+        python(_BAD + "test_a_shape_whose_only_image_is_bad"),
+    ),
+    Mutant(
+        "blocks-replace-among-their-own-rows",
+        _DATA + "split.py",
+        "n=len(rows[begin:][:size]), within=whole",
+        "n=len(rows[begin:][:size])",
+        python(_BAD + "test_training_and_scores_are_those_of_the_split"),
+    ),
+    Mutant(
+        "episodes-replace-by-other-categories",
+        _DATA + "episodes.py",
+        "peers = self._rows[category]",
+        "peers = np.sort(np.concatenate(self._rows))",
+        python(_BAD + "test_episodes_replace_within_a_category"),
+    ),
+    Mutant(
+        "what-is-never-drawn-stands-in-a-place",
+        _DATA + "sampling.py",
+        "np.unique(all_rows[weights > 0])",
+        "np.unique(all_rows)",
+        python(_BAD + "test_rows_that_are_never_drawn_stand_in_no_place"),
+    ),
+    Mutant(
+        "no-share-lets-one-bad-sample-pass",
+        _DATA + "datasets/samples.py",
+        "return max(1, int(n * cap)) if cap else 0",
+        "return max(1, int(n * cap))",
+        python(_BAD + "test_no_share_is_none"),
+    ),
+    Mutant(
+        "episodes-of-other-data-have-training-categories",
+        _DATA + "episodes.py",
+        'if name != "train" and not source._is_shared(name):',
+        "if False:",
+        python("tests/data/test_episodes.py::test_categories_of_rows_are_not_those_of_other_data"),
+    ),
+    Mutant(
+        "ignored-classes-are-drawn",
+        _DATA + "sampling.py",
+        "np.where(found < 0, 0.0, 1.0 / counts)",
+        "1.0 / counts",
+        python("tests/data/test_sampling.py::test_balanced_without_a_class"),
+    ),
+    Mutant(
         "any-number-of-samples-may-be-bad",
         _DATA + "datasets/samples.py",
         "        if len(found) > self._most:\n",
@@ -75,15 +146,15 @@ MUTANTS = [
     Mutant(
         "a-sampler-keeps-its-first-order",
         _DATA + "datasets/objects.py",
-        "order = self.first if epoch == 0 else",
-        "order = self.first if epoch >= 0 else",
+        "found = self._first if epoch == 0 else",
+        "found = self._first if epoch >= 0 else",
         python(_SETS + "test_a_sampler"),
     ),
     Mutant(
         "an-epochs-order-is-evaluated",
         _DATA + "datasets/objects.py",
-        "order = self._of_epoch(epoch) if is_training else self.first",
-        "order = self._of_epoch(epoch or 1)",
+        "self._of_epoch(epoch if is_training else 0)",
+        "self._of_epoch(epoch or 1)",
         python(_LOADERS + "test_an_order_that_changes_is_one_when_it_is_evaluated"),
     ),
     Mutant(
@@ -124,8 +195,8 @@ MUTANTS = [
     Mutant(
         "the-next-sample-is-one-that-the-sampler-lacks",
         _DATA + "datasets/objects.py",
-        'loaded.numbers is not None and options[name].on_bad == "replace":',
-        'loaded.numbers is not None and options[name].on_bad == "":',
+        "return make(order[rows], epoch, is_training, peers)",
+        "return make(order[rows], epoch, is_training, None)",
         python(_LOADERS + "test_bad_samples_are_known_by_their_numbers_in_every_order"),
     ),
     Mutant(

@@ -15,8 +15,7 @@ import numpy.typing as npt
 
 from hotloop import _core
 from hotloop.data.padding import pad_batch
-from hotloop.data.split import Field, Split, nest_fields, paddings_of
-from hotloop.data.streams import gather_streams
+from hotloop.data.split import Split, nest_fields, paddings_of
 from hotloop.errors import ConfigError, DataError
 
 __all__ = [
@@ -136,6 +135,7 @@ def make_feeds(
                 is_training=is_training,
                 weights=part.weights if is_training else None,
                 n_draws=part.n_draws,
+                peers=part.peers,
             )
         )
         first[number] += size * count
@@ -187,7 +187,7 @@ def gather_batches(
     """The batches of an epoch as arrays, nested as the user's."""
     for feed in feeds:
         feed.seek(epoch)
-    gathers = [_Gather(part.fields) for part in split.parts]
+    gathers = [_Gather(part) for part in split.parts]
     for number, count in order:
         gather = gathers[groups[number].part]
         for _ in range(count):
@@ -197,17 +197,18 @@ def gather_batches(
 
 
 class _Gather:
-    """Reads batches of some fields: what depends on the fields alone is looked up once, since small
-    batches take less time than that.
+    """Reads batches of a part of a split: what depends on the fields alone is looked up once, since
+    small batches take less time than that.
     """
 
-    def __init__(self, fields: Sequence[Field]) -> None:
+    def __init__(self, part: Split) -> None:
+        fields = part.fields
         self._arrays = [
             (field.name, field.source[0], field.gathered_dtype, field.source[1])
             for field in fields
             if field.stream is None
         ]
-        self._made = [field for field in fields if field.stream is not None]
+        self._part = part
         self._paddings = paddings_of(fields)
         self._is_nested = any("." in field.name for field in fields)
         self._names = [field.name for field in fields]
@@ -218,10 +219,10 @@ class _Gather:
             name: _core.gather_rows(array, rows, dtype, window)
             for name, array, dtype, window in self._arrays
         }
-        if self._made:
-            made = gather_streams([f.array for f in self._made], rows, epoch, is_training)
-            for i, field in enumerate(self._made):
-                values[field.name] = made[i].astype(field.gathered_dtype, copy=False)
+        if self._part.is_streamed:
+            for i, made in self._part.gather(rows, epoch, is_training=is_training).items():
+                field = self._part.fields[i]
+                values[field.name] = made.astype(field.gathered_dtype, copy=False)
             values = {name: values[name] for name in self._names}
         if self._paddings:
             values = pad_batch(values, self._paddings, np.where)

@@ -58,6 +58,7 @@ def blocks(
     n = len(array) if rows is None else len(rows)
     row = math.prod(array.shape[1:])
     step = max(1, _BLOCK // max(1, row))
+    peers = None if field.stream is None or rows is None else np.unique(rows)
     row_bytes = row * array.dtype.itemsize
     for begin in range(0, n, step):
         end = min(begin + step, n)
@@ -66,7 +67,7 @@ def blocks(
         if rows is None:
             yield np.arange(begin, end), array[begin:end]
         else:
-            yield rows[begin:end], array[rows[begin:end]]
+            yield rows[begin:end], field.read(rows[begin:end], peers)
 
 
 def looked_at(field: Field, rows: npt.NDArray[np.int64] | None) -> npt.NDArray[np.int64] | None:

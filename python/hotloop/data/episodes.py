@@ -99,9 +99,10 @@ class _Episodes:
                 "fewer rows"
             )
 
-    def draw(self, number: int, epoch: int) -> tuple[Rows, Rows]:
-        """Rows of an episode, and their categories' numbers in it: the support of each category in
-        turn, then the queries in any order, so that where one stands does not say what it is.
+    def draw(self, number: int, epoch: int) -> tuple[Rows, Rows, Rows]:
+        """Rows of an episode, their categories' numbers in it, and their categories: the support of
+        each category in turn, then the queries in any order, so that where one stands does not say
+        what it is.
         """
         n, at = len(self._rows), epoch * 2**32 + number
         chosen = _core.permutation(self._seed, self._stream, at, n)[: self.ways]
@@ -114,7 +115,27 @@ class _Episodes:
         mixed = _core.permutation(self._seed, f"{self._stream}/order", at, self.ways * self.query)
         ways = [np.repeat(np.arange(self.ways), k) for k in (self.support, self.query)]
         rows = np.concatenate([*support, np.concatenate(query)[mixed]])
-        return rows, np.concatenate([ways[0], ways[1][mixed]])
+        numbers = np.concatenate([ways[0], ways[1][mixed]])
+        return rows, numbers, chosen[numbers]
+
+    def _gather(
+        self, rows: Rows, categories: Rows, epoch: int, is_training: bool
+    ) -> dict[int, Array]:
+        """Rows of the fields that are made batch by batch. What stands in the place of a bad one is
+        of its category.
+        """
+        gathered: dict[int, Array] = {}
+        if all(field.stream is None for field in self.fields):
+            return gathered
+        arrays = [field.array for field in self.fields]
+        for category in np.unique(categories):
+            at = np.flatnonzero(categories == category)
+            peers = self._rows[category]
+            for i, made in gather_streams(arrays, rows[at], epoch, is_training, peers).items():
+                if i not in gathered:
+                    gathered[i] = np.empty((len(rows), *made.shape[1:]), made.dtype)
+                gathered[i][at] = made
+        return gathered
 
     def digest(self) -> str:
         """By what the episodes are known again: the rows that they are drawn from."""
@@ -123,13 +144,14 @@ class _Episodes:
             *(field.digest() for field in self.fields),
         )
 
-    def make(self, numbers: Rows, epoch: int, is_training: bool) -> list[Array]:
+    def make(
+        self, numbers: Rows, epoch: int, is_training: bool, peers: Rows | None = None
+    ) -> list[Array]:
         """The fields of some episodes; called by several threads."""
         epoch = epoch if is_training else 0
         drawn = [self.draw(int(number), epoch) for number in numbers]
-        rows, ways = (np.concatenate(part) for part in zip(*drawn))
-        arrays = [field.array for field in self.fields]
-        gathered = gather_streams(arrays, rows, epoch, is_training)
+        rows, ways, categories = (np.concatenate(part) for part in zip(*drawn))
+        gathered = self._gather(rows, categories, epoch, is_training)
         n, n_support = len(numbers), self.ways * self.support
         made: list[Array] = []
         for i, field in enumerate(self.fields):
@@ -211,7 +233,8 @@ class EpisodeData(FoldedSplits):
             Rows of each category in an episode that are given with their targets, and that are
             asked for.
         by : "y" or array_like (N,)
-            The categories: classes of the source's y, or of all its rows, as ``rows`` numbers them.
+            The categories: classes of the source's y, or of all its rows, as ``rows`` numbers them;
+            not where a split has data of its own.
         ways : int
             Categories of an episode, all as likely. With several the targets are their numbers
             within the episode, from 0; with one the targets of the rows.
@@ -239,10 +262,11 @@ class EpisodeData(FoldedSplits):
         ------
         ConfigError
             For an option out of its range, sequences of several lengths, targets that are
-            standardised, several ways without y.
+            standardised, several ways without y, ``by`` as an array beside a split with data of its
+            own.
         DataError
-            For categories with too few rows, and for a split with fewer categories than an episode
-            needs.
+            For a ``by`` that has not one entry for each row, for categories with too few rows, and
+            for a split with fewer categories than an episode needs.
 
         Examples
         --------
@@ -330,10 +354,15 @@ def _read_categories(source: FoldedSplits, name: str, split: Split, by: Any) -> 
             raise ConfigError("by: 'y' needs one class for each row in y; give by=categories")
         ids = np.asarray(field.array if split.rows is None else field.array[split.rows], np.int64)
         return ids if source.classes is None else np.asarray(source.classes)[ids]
-    rows = source.rows(name)
-    n = max(len(by), int(rows[-1]) + 1) if hasattr(by, "__len__") else int(rows[-1]) + 1
+    if name != "train" and not source._is_shared(name):
+        raise ConfigError(
+            f"by: has the categories of the rows that training is of, and {name} has data of its "
+            f"own, whose rows are others; put both into one X and y with {name}= row numbers, or "
+            f"give the categories as y, or write n_{name}=0"
+        )
+    n = len(split.fields[0].array) if source._origin is None else source.places.n
     read_groups(by, n, "by")  # refuses what has no category for each row
-    return np.asarray(by)[rows]
+    return np.asarray(by)[source.rows(name)]
 
 
 def _renamed(fields: dict[str, tuple[Any, Any]]) -> Sequence[tuple[str, tuple[Any, Any]]]:

@@ -204,6 +204,7 @@ class DataModule(ImageData, FileData, TableData, EpisodeData, MappedData):
             for name, loaded in given.items()
         }
         made = choose_makers(given, own)
+        self._replaces = makes.on_bad == "replace"
         parts: dict[str, tuple[Table, Rows | None]] = {}
         like: tuple[Table, Samples | None] | None = None
         pad = None
@@ -362,10 +363,10 @@ class DataModule(ImageData, FileData, TableData, EpisodeData, MappedData):
                 takes them; gone through anew for each epoch, of which ``set_epoch`` is told.
             on_bad_sample : {"raise", "skip", "replace"}
                 What becomes of a sample that raises, is None, or has another shape: an error with
-                its index; weight 0; or the next good one in its place, where no sampler says which
-                samples these are.
+                its index; weight 0; or the next good one of its split in its place.
             max_bad_share : float
-                Share of the samples that may be bad; ``bad_samples`` says which were.
+                Share of the samples that may be bad, one at least, 0: none; ``bad_samples`` says
+                which were.
             buckets : "auto", int or list of int
                 Samples whose x has several lengths, ``(rows, ...)``, are padded to that of their
                 bucket, as for ``from_sequences``. One length pads everything to it; several, or

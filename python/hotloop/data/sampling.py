@@ -2,7 +2,8 @@
 
 A draw is a function of (seed, epoch, position), as the order of shuffled rows is, so that any
 position can be resumed and any number of threads gives the same batches (csrc/data/sampler.c).
-Balanced sampling is weighted by 1 over the number of rows of a class. Sequences in buckets are
+Balanced sampling is weighted by 1 over the number of rows of a class; rows whose class is ignored
+have none. Sequences in buckets are
 drawn bucket by bucket, each as often as its weights are of all weights, to within a sequence.
 """
 
@@ -109,7 +110,7 @@ def draw_rows(
         Of its samples, among all that ``ids`` and the weights are of.
     sampling : Sampling
     ids : integer array (N,) or None
-        Class ids, where every class is to be as likely.
+        Class ids, where every class is to be as likely; rows of an ignored one are never drawn.
     n : int
         Rows of the data.
 
@@ -130,9 +131,20 @@ def draw_rows(
     else:
         if ids is None or ids.ndim != 1:
             raise ConfigError("sampler: 'balanced' needs one class for each row in y, got none")
-        _, codes, counts = np.unique(ids[numbers], return_inverse=True, return_counts=True)
-        weights = (1.0 / counts)[codes.reshape(-1)]
+        found, codes, counts = np.unique(ids[numbers], return_inverse=True, return_counts=True)
+        shares = np.where(found < 0, 0.0, 1.0 / counts)  # an ignored class counts nothing
+        weights = shares[codes.reshape(-1)]
+        if not weights.any():
+            raise DataError(
+                f"sampler: 'balanced' draws rows that have a class, got {found[0]} in all train "
+                "rows; give some a class"
+            )
     n_draws = split.n if sampling.n_draws is None else sampling.n_draws
+    if split.is_streamed:  # what is never drawn stands in no other row's place either
+        all_rows = np.arange(split.n) if split.rows is None else split.rows
+        within = np.unique(all_rows[weights > 0])
+        buckets = tuple(dataclasses.replace(part, within=within) for part in split.buckets)
+        split = dataclasses.replace(split, within=within, buckets=buckets)
     if not split.buckets:
         return dataclasses.replace(split, weights=weights, n_draws=n_draws)
     rows = np.arange(split.n) if split.rows is None else split.rows

@@ -90,6 +90,12 @@ class Field:
             return self.series, self.array.shape[1]
         return series_of(self.array)
 
+    def read(
+        self, rows: npt.NDArray[np.int64], peers: npt.NDArray[np.int64] | None
+    ) -> npt.NDArray[Any]:
+        """Rows of the array, without augmentation; peers as :func:`gather_streams` takes them."""
+        return self.array[rows] if self.stream is None else self.stream.read(rows, peers)
+
     def digest(self) -> str:
         """By what the values are known again: those of some rows, or what these are made of."""
         return digest_rows(self.array) if self.stream is None else self.stream.digest()
@@ -136,6 +142,8 @@ class Split:
         Of training rows that are drawn with replacement: how likely each is.
     n_draws : int
         With weights: samples of a training epoch.
+    within : int64 array or None
+        Of a bucket, or of some rows of a split: the rows of the whole split, ascending.
     """
 
     fields: tuple[Field, ...]
@@ -146,6 +154,25 @@ class Split:
     n_draws: int = 0
     bucket_of: npt.NDArray[np.int64] | None = None
     numbers: npt.NDArray[np.int64] | None = None
+    within: npt.NDArray[np.int64] | None = None
+
+    @functools.cached_property
+    def peers(self) -> npt.NDArray[np.int64] | None:
+        """The rows of the split, ascending, each once: those of which one may stand in the place of
+        a bad one. None: all rows, or none is made batch by batch.
+        """
+        if not self.is_streamed:
+            return None
+        if self.within is not None:
+            return self.within
+        return None if self.rows is None else np.unique(self.rows)
+
+    def gather(
+        self, rows: npt.NDArray[np.int64], epoch: int = 0, *, is_training: bool = False
+    ) -> dict[int, npt.NDArray[Any]]:
+        """Rows of the fields that are made batch by batch, by position."""
+        arrays = [field.array for field in self.fields]
+        return gather_streams(arrays, rows, epoch, is_training, self.peers)
 
     @property
     def n_training(self) -> int:
@@ -179,8 +206,9 @@ class Split:
         if self.bucket_of is None:
             return Split(self.fields, rows, len(rows))
         inside = [rows[self.bucket_of[rows] == i] for i in range(len(self.buckets))]
+        whole = np.unique(rows)
         buckets = tuple(
-            Split(part.fields, own, len(own))
+            Split(part.fields, own, len(own), within=whole)
             for part, own in zip(self.buckets, inside, strict=True)
         )
         return Split(self.fields, rows, len(rows), buckets, bucket_of=self.bucket_of)
@@ -198,9 +226,9 @@ class Split:
         array
             Of the field's shape without rows; 0 where the median is not finite.
         """
-        array = next(field.array for field in self.fields if field.name == name)
-        rows = np.arange(len(array)) if self.rows is None else self.rows
-        some = array[rows[:: max(1, len(rows) // 100)]].astype(np.float64)
+        found = next(field for field in self.fields if field.name == name)
+        rows = np.arange(len(found.array)) if self.rows is None else self.rows
+        some = found.read(rows[:: max(1, len(rows) // 100)], self.peers).astype(np.float64)
         if not np.isfinite(some).all():
             some = np.where(np.isfinite(some), some, 0.0)
         return np.asarray(np.median(some, axis=0))
@@ -215,7 +243,7 @@ class Split:
         made: dict[int, npt.NDArray[Any]] = {}
         if self.is_streamed:
             numbers = np.arange(self.n) if self.rows is None else self.rows
-            made = gather_streams([field.array for field in self.fields], numbers, 0, False)
+            made = self.gather(numbers)
         values = {
             field.name: made[i] if i in made else field.array[rows]
             for i, field in enumerate(self.fields)
@@ -233,8 +261,11 @@ class Split:
         size, workers : int
         """
         rows = np.arange(self.n) if self.rows is None else self.rows
+        whole = rows if self.peers is None else self.peers
         parts = [
-            dataclasses.replace(self, rows=rows[begin : begin + size], n=len(rows[begin:][:size]))
+            dataclasses.replace(
+                self, rows=rows[begin : begin + size], n=len(rows[begin:][:size]), within=whole
+            )
             for begin in range(0, self.n, size)
         ]
         if workers < 1:
@@ -265,7 +296,7 @@ class Split:
         found: dict[str, list[npt.NDArray[Any]]] = {field.name: [] for field in self.fields}
         for part in self.parts:
             rows = np.arange(part.n) if part.rows is None else part.rows
-            made = gather_streams([field.array for field in part.fields], rows, 0, False)
+            made = part.gather(rows)
             values = {
                 f.name: made[i] if i in made else f.array[rows] for i, f in enumerate(part.fields)
             }

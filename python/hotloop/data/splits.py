@@ -73,6 +73,7 @@ class DataSplits:
     _fixed: list[Any] | None = None  # transforms that are not fitted
     _encoding: Encoding | None = None
     _is_random = False  # whether training's samples are made anew in each epoch
+    _replaces = False  # whether others stand in the place of bad samples
     facts: tuple[tuple[str, str], ...] = ()  # of how samples are made, for the header of a run
     augment_steps: tuple[SeriesStep, ...] = ()  # what the training step does to its series
     augmentation = ""  # what is done to its samples, as text by which it is known again

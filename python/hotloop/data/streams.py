@@ -19,7 +19,8 @@ from hotloop import _core
 __all__ = ["Make", "Stream", "gather_streams", "make_streams", "stream_of"]
 
 Array = npt.NDArray[Any]
-Make = Callable[[npt.NDArray[np.int64], int, bool], Sequence[Array]]
+Rows = npt.NDArray[np.int64]
+Make = Callable[[Rows, int, bool, Rows | None], Sequence[Array]]
 
 _BLOCK = 256  # rows that are made at a time where many are read
 
@@ -82,13 +83,23 @@ class Stream:
         if index.dtype == np.bool_:
             index = np.flatnonzero(index)
         index = np.where(index < 0, index + len(self), index)
-        flat = np.atleast_1d(index).astype(np.int64, copy=False)
-        parts = [
-            self.source.read(flat[begin : begin + _BLOCK])[self.number]
-            for begin in range(0, max(1, len(flat)), _BLOCK)
-        ]
-        made = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        made = self.read(np.atleast_1d(index).astype(np.int64, copy=False), None)
         return made if np.ndim(index) else cast("Array", made[0])
+
+    def read(self, rows: Rows, peers: Rows | None) -> Array:
+        """Rows as they are without augmentation.
+
+        Parameters
+        ----------
+        rows : int64 array (n,)
+        peers : int64 array or None
+            As :func:`gather_streams` takes them.
+        """
+        parts = [
+            self.source.read(rows[begin : begin + _BLOCK], 0, False, peers)[self.number]
+            for begin in range(0, max(1, len(rows)), _BLOCK)
+        ]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         return np.asarray(self[:], dtype)
@@ -113,8 +124,9 @@ def make_streams(
     types : sequence of (str, tuple of int)
         dtype and shape of a row of each field.
     make : callable or _core.Source
-        ``make(rows, epoch, is_training)`` returns an array ``(len(rows), ...)`` for each field, the
-        same for the same arguments. It is called by several threads.
+        ``make(rows, epoch, is_training, peers)`` returns an array ``(len(rows), ...)`` for each
+        field, the same for the same arguments. ``peers`` are the rows of the split that these are
+        of, ascending; None: all. It is called by several threads.
     digest : callable
         By what a run that is continued knows them again, as :class:`Stream` has it.
 
@@ -129,9 +141,20 @@ def make_streams(
 
 
 def gather_streams(
-    arrays: Sequence[Array], rows: npt.NDArray[np.int64], epoch: int, is_training: bool
+    arrays: Sequence[Array], rows: Rows, epoch: int, is_training: bool, peers: Rows | None
 ) -> dict[int, Array]:
-    """Rows of those arrays that are streams, by position; each source is read once."""
+    """Rows of those arrays that are streams, by position; each source is read once.
+
+    Parameters
+    ----------
+    arrays : sequence of array
+    rows : int64 array
+    epoch : int
+    is_training : bool
+    peers : int64 array or None
+        The rows of their split, ascending, of which one stands in the place of a bad one; None:
+        all.
+    """
     made: dict[int, tuple[Array, ...]] = {}
     gathered = {}
     for i, array in enumerate(arrays):
@@ -139,6 +162,6 @@ def gather_streams(
         if stream is None:
             continue
         if id(stream.source) not in made:
-            made[id(stream.source)] = stream.source.read(rows, epoch, is_training)
+            made[id(stream.source)] = stream.source.read(rows, epoch, is_training, peers)
         gathered[i] = made[id(stream.source)][stream.number]
     return gathered

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from hotloop import _core
 from hotloop.data.parallel import parallel_map
 from hotloop.data.split import Split
 from hotloop.errors import DataError
@@ -20,22 +19,17 @@ def verify_rows(split: Split, workers: int, progress: bool | str) -> dict[int, s
     """Makes every sample of a split once, on threads with a progress bar: those that raise, and
     why, by row.
     """
-    sources = []
-    for part in split.parts:
-        streams = [field.stream for field in part.fields if field.stream is not None]
-        own = list({id(stream.source): stream.source for stream in streams}.values())
-        sources += [own] * part.n
+    parts = [part for part in split.parts for _ in range(part.n)]
 
-    def why(item: tuple[int, list[_core.Source]]) -> str:
+    def why(item: tuple[int, Split]) -> str:
         try:
-            for source in item[1]:
-                source.read(np.array([item[0]], np.int64))
+            item[1].gather(np.array([item[0]], np.int64))
         except DataError as error:
             return str(error)
         return ""
 
     rows = split.row_order.tolist()
-    items = list(zip(rows, sources, strict=True))
+    items = list(zip(rows, parts, strict=True))
     reasons = parallel_map(why, items, max(1, workers), progress=progress)
     rows = _numbers_of(split)
     return dict(sorted((row, reason) for row, reason in zip(rows, reasons) if reason))

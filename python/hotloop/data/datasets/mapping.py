@@ -101,7 +101,7 @@ class _MappedRows(Samples):
         split = next(iter(self.splits.values()))
         row = 0 if split.rows is None else int(split.rows[0])
         rows = np.array([row], np.int64)
-        return self._batch([row], self._make(rows, 0, is_training=False))
+        return self._batch([row], self._make(rows, 0, split.peers, is_training=False))
 
     def digest(self) -> str:
         """By what the samples are known again: the rows that the function gets."""
@@ -128,9 +128,9 @@ class _MappedRows(Samples):
 
     # ---- making rows
 
-    def _make(self, rows: Rows, epoch: int, is_training: bool) -> list[Any]:
+    def _make(self, rows: Rows, epoch: int, peers: Rows | None, *, is_training: bool) -> list[Any]:
         arrays = [field.array for field in self.fields]
-        made = gather_streams(arrays, rows, epoch, is_training)
+        made = gather_streams(arrays, rows, epoch, is_training, peers)
         values = {}
         for i, field in enumerate(self.fields):
             value = made[i] if i in made else np.asarray(field.array[rows])
@@ -169,10 +169,12 @@ class _MappedRows(Samples):
                 check_keys(list(part), f"{what}: {name}")
         return parts | {key: value for key, value in sample.items() if key == "weight"}
 
-    def read(self, rows: Rows, epoch: int, is_training: bool) -> list[Array]:
+    def read(
+        self, rows: Rows, epoch: int, is_training: bool, peers: Rows | None = None
+    ) -> list[Array]:
         """The fields of these rows, in the order of ``types``."""
         indices = [int(row) for row in rows]
-        fields = self._batch(indices, self._make(rows, epoch, is_training))
+        fields = self._batch(indices, self._make(rows, epoch, peers, is_training=is_training))
         made = self._check(indices, fields)
         for name, values in zip(self.types, made):
             self._check_targets(indices, name, values)
@@ -532,8 +534,8 @@ class MappedData(FoldedSplits):
         ------
         ConfigError
             For an option out of its range; ``cache`` of samples that are drawn or augmented anew
-            in each epoch; sequences of several lengths; input that is normalised behind fn, which
-            must leave it as it was.
+            in each epoch, or of which others stand in the place of bad ones; sequences of several
+            lengths; input that is normalised behind fn, which must leave it as it was.
         DataError
             When fn raises, gives None, no numbers, another shape or dtype than for the first
             sample, class ids that there are not: names split and row. Without ``cache`` this shows
@@ -564,6 +566,7 @@ class MappedData(FoldedSplits):
         made = copy.copy(self)
         made._auto = AutoWorkers(max(1, self.num_workers), is_python=True, enter=self._auto.enter)
         made._num_workers = workers
+        made._allow_nonfinite = options.allow_nonfinite  # of what fn makes
         made._splits, made._targets = {}, {}
         made.augmentation += f" {_name_function(fn)}"
         like: _MappedRows | None = None
@@ -599,6 +602,12 @@ class MappedData(FoldedSplits):
             raise ConfigError(
                 "map: sequences of several lengths cannot be mapped; apply the function to them "
                 "before the DataModule is made"
+            )
+        if cache is not None and self._replaces:
+            raise ConfigError(
+                "cache: keeps each row for every division of the data, and what stands in the place"
+                " of a bad one depends on its split, got on_bad_sample='replace'; write 'skip' or "
+                "'raise' where the data is made, or map without cache"
             )
         if cache is not None and self._is_random:
             raise ConfigError(

@@ -227,35 +227,38 @@ class Order:
     def __init__(self, sampler: Iterable[Any], label: str) -> None:
         self._sampler, self._label = sampler, label
         self._lock = threading.Lock()
-        self._later: dict[int, Rows] = {}
+        self._later: dict[int, tuple[Rows, Rows]] = {}
         self.first, sizes = _draw(sampler, 0, label)
         if sizes and (len(set(sizes[:-1])) > 1 or sizes[-1] > sizes[0]):
             raise ConfigError(
                 f"batch_sampler: batches must have one size, the last one apart, got {show(sizes)}"
             )
         self.batch_size = sizes[0] if sizes else None
+        self._first = self.first, np.unique(self.first)
 
-    def _of_epoch(self, epoch: int) -> Rows:
+    def _of_epoch(self, epoch: int) -> tuple[Rows, Rows]:
+        """The order of an epoch, and which samples these are, ascending."""
         with self._lock:
-            order = self.first if epoch == 0 else self._later.get(epoch)
-            if order is None:
+            found = self._first if epoch == 0 else self._later.get(epoch)
+            if found is None:
                 order, _ = _draw(self._sampler, epoch, self._label)
                 if len(order) != len(self.first):
                     raise ConfigError(
                         "sampler: must give as many samples in each epoch, got "
                         f"{len(self.first)} and then {len(order)}"
                     )
-                self._later[epoch] = order
+                self._later[epoch] = found = order, np.unique(order)
                 while len(self._later) > _KEPT_EPOCHS:
                     del self._later[next(iter(self._later))]
-            return order
+            return found
 
     def read_by(self, make: Make) -> Make:
         """What makes the samples at positions of an epoch, by what makes those of numbers."""
 
-        def read(rows: Rows, epoch: int, is_training: bool) -> Any:
-            order = self._of_epoch(epoch) if is_training else self.first
-            return make(order[rows], epoch, is_training)
+        def read(rows: Rows, epoch: int, is_training: bool, peers: Rows | None = None) -> Any:
+            # rows are positions, and so are their peers
+            order, peers = self._of_epoch(epoch if is_training else 0)
+            return make(order[rows], epoch, is_training, peers)
 
         return read
 
@@ -377,8 +380,7 @@ def choose_makers(
     Raises
     ------
     ConfigError
-        For options of samples beside arrays, which would do nothing, and a dataset whose samples a
-        sampler might replace by those of others.
+        For options of samples beside arrays, which would do nothing.
     """
     made = {}
     for name, loaded in given.items():
@@ -392,12 +394,6 @@ def choose_makers(
             raise ConfigError(
                 f"{asked[0]}: is of datasets that make samples, got arrays as {name}_dataset; "
                 "leave it out, or give a dataset with len and [i]"
-            )
-        if made[name] and loaded.numbers is not None and options[name].on_bad == "replace":
-            raise ConfigError(
-                "on_bad_sample: 'replace' takes the next sample of the dataset, which the sampler "
-                f"of {name} may not give, got both; write 'skip', or give a subset in place of the "
-                "sampler"
             )
     if any(made.values()) and has_samples(given["train"].dataset):
         made["train"] = True  # beside which others may be arrays, but not the other way round

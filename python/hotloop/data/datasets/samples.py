@@ -30,6 +30,7 @@ __all__ = [
     "SampleOptions",
     "Samples",
     "leaves_of",
+    "most_bad",
     "read_samples",
     "to_leaf",
 ]
@@ -38,7 +39,7 @@ Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
 
 _TARGETS = ("y", "label", "labels", "target", "targets")  # keys of a dict that are no inputs
-_REPLACEMENTS = 100  # samples after a bad one that are tried in its place
+_REPLACEMENTS = 100  # samples of its split after a bad one that are tried in its place
 _MOST_NAMED = 3
 
 
@@ -56,7 +57,7 @@ class SampleOptions(NamedTuple):
     on_bad : {"raise", "skip", "replace"}
         What happens with a sample that cannot be made.
     cap : float
-        Share of the samples that may be bad.
+        Share of the samples that may be bad, as :func:`most_bad` has it.
     allow_nonfinite : bool
     processes : bool
         Whether other processes make them.
@@ -71,6 +72,11 @@ class SampleOptions(NamedTuple):
     processes: bool = False
 
 
+def most_bad(n: float, cap: float) -> int:
+    """How many of n samples may be bad: this share of them, one at least; 0: none."""
+    return max(1, int(n * cap)) if cap else 0
+
+
 class BadSamples:
     """The samples of a split that could not be made, and why; safe to use from several threads.
 
@@ -81,12 +87,12 @@ class BadSamples:
     n : int
         Its samples.
     cap : float
-        Share of them that may be bad.
+        Share of them that may be bad, as :func:`most_bad` has it.
     """
 
     def __init__(self, label: str, n: int, cap: float) -> None:
         self._label = label
-        self._most = max(1, int(n * cap))
+        self._most = most_bad(n, cap)
         self._n = n
         self._found: dict[int, str] = {}
         self._lock = threading.Lock()
@@ -532,9 +538,24 @@ class Samples:
                 f"{self._name(indices[i])}: a weight must be a number of at least 0, got {array[i]}"
             )
 
-    def read(self, rows: Rows, epoch: int, is_training: bool) -> list[Array]:
+    def read(
+        self, rows: Rows, epoch: int, is_training: bool, peers: Rows | None = None
+    ) -> list[Array]:
         """The fields of these samples, in the order of ``types``; then weights, where bad samples
         are skipped: 0 for these.
+
+        Parameters
+        ----------
+        rows : int64 array
+        epoch : int
+        is_training : bool
+        peers : int64 array or None
+            The samples of their split, ascending: others stand in no place of a bad one. None: all.
+
+        Raises
+        ------
+        DataError
+            For a bad sample, or more than may be bad.
         """
         self.enter_epoch(epoch, is_training)
         indices = [int(row) for row in rows]
@@ -542,16 +563,9 @@ class Samples:
             fetch = getattr(self._dataset, "__getitems__", None)
             samples = self._fetch_all(indices) if fetch else [self._fetch(i) for i in indices]
             return self._check(indices, self._batch(indices, samples))
-        used = [self._find_good(index) for index in indices]
-        found = [each for each in used if each is not None]
-        if not found:
-            why = self.bad.found[indices[0]]
-            raise DataError(
-                f"{self._label}: of samples that are made together one must be good, got "
-                f"{len(set(indices))} bad ones, the first: {why}; mend them, or leave them out of "
-                "the dataset"
-            )
-        good = [each if each is not None else found[0] for each in used]
+        tries = _REPLACEMENTS if self._options.on_bad == "replace" else 1
+        used = [self._find_good(index, peers, tries) for index in indices]
+        good = self._fill_places(indices, used, peers)
         fields = self._check([i for i, _ in good], self._batch_of(good))
         if self._options.on_bad == "skip":
             weight = np.array([each is not None for each in used], np.float32)
@@ -580,11 +594,37 @@ class Samples:
             )
         return samples
 
-    def _find_good(self, index: int) -> tuple[int, Any] | None:
-        """The sample, or where it is bad and replaced the next good one."""
-        tries = _REPLACEMENTS if self._options.on_bad == "replace" else 1
-        for step in range(min(tries, len(self._dataset))):
-            at = (index + step) % len(self._dataset)
+    def _fill_places(
+        self, indices: list[int], used: list[tuple[int, Any] | None], peers: Rows | None
+    ) -> list[tuple[int, Any]]:
+        """The samples of a batch, with a good one of the same split in the place of each bad one,
+        where its weight is 0: so all that is computed of it is finite.
+
+        Raises
+        ------
+        DataError
+            If there is none.
+        """
+        missing = [index for index, each in zip(indices, used) if each is None]
+        stand_in = next((each for each in used if each is not None), None)
+        if missing and (stand_in is None or self._options.on_bad == "replace"):
+            stand_in = self._find_good(missing[0], peers, _REPLACEMENTS)
+        if missing and stand_in is None:
+            n = len(self._dataset) if peers is None else len(peers)
+            raise DataError(
+                f"{self._label}: in the place of a bad sample a good one of its split must stand, "
+                f"got {min(n, _REPLACEMENTS)} bad ones, the first: {self.bad.found[missing[0]]}; "
+                "mend them, or leave them out of the dataset"
+            )
+        return [each if each is not None else stand_in for each in used]  # type: ignore[misc]
+
+    def _find_good(self, index: int, peers: Rows | None, tries: int) -> tuple[int, Any] | None:
+        """The sample, or where it is bad the next good one among so many of its split."""
+        n = len(self._dataset) if peers is None else len(peers)
+        at = index
+        for step in range(min(tries, n)):
+            if step:
+                at = self._next(at, peers)
             if at in self.bad.found:
                 self.bad.check()
                 continue
@@ -596,6 +636,12 @@ class Samples:
             else:
                 return at, sample
         return None
+
+    def _next(self, index: int, peers: Rows | None) -> int:
+        """The sample behind this one in its split, behind the last one the first."""
+        if peers is None:
+            return (index + 1) % len(self._dataset)
+        return int(peers[np.searchsorted(peers, index, side="right") % len(peers)])
 
     def digest(self) -> str:
         """By what the samples are known again: nothing, as another call may make others."""

@@ -35,8 +35,10 @@ _END_SECONDS = 2.0  # for a process to end by itself
 class Reader(Protocol):
     """What makes batches of samples, and can be pickled."""
 
-    def read(self, rows: Rows, epoch: int, is_training: bool) -> list[Array]:
-        """The fields of some samples."""
+    def read(
+        self, rows: Rows, epoch: int, is_training: bool, peers: Rows | None = None
+    ) -> list[Array]:
+        """The fields of some samples of a split, whose samples are peers; None: all."""
 
     def note(self) -> Any:
         """What it learned while reading, to be told to the one in the first process."""
@@ -54,16 +56,20 @@ class _Worker:
         self.process = context.Process(target=_serve, args=(other, blob), daemon=True)
         self.process.start()
         other.close()
+        self._peers: Rows | None = None  # that the process knows
 
-    def ask(self, request: Any) -> Any:
-        """What the process answers.
+    def ask(self, rows: Rows, epoch: int, is_training: bool, peers: Rows | None) -> Any:
+        """What the process answers. It is told the samples of a split once, when they change: they
+        are all of a dataset's, and the same array for each batch.
 
         Raises
         ------
         EOFError, OSError
             If it is gone.
         """
-        self.pipe.send(request)
+        told = () if peers is self._peers else (peers,)
+        self.pipe.send(((rows, epoch, is_training), told))
+        self._peers = peers
         return self.pipe.recv()
 
     def close(self) -> None:
@@ -106,7 +112,9 @@ class Processes:
         self._owner = os.getpid()
         self._end = weakref.finalize(self, _close_all, self._all, self._owner)
 
-    def read(self, rows: Rows, epoch: int, is_training: bool) -> Sequence[Array]:
+    def read(
+        self, rows: Rows, epoch: int, is_training: bool, peers: Rows | None = None
+    ) -> Sequence[Array]:
         """The fields of these samples, made by a process that has nothing else to do.
 
         Raises
@@ -116,7 +124,7 @@ class Processes:
         """
         worker = self._take()
         try:
-            good, value, note = worker.ask((rows, epoch, is_training))
+            good, value, note = worker.ask(rows, epoch, is_training, peers)
         except (EOFError, OSError) as error:
             self._drop(worker)
             raise DataError(
@@ -178,14 +186,16 @@ def _serve(pipe: connection.Connection, blob: bytes) -> None:
             f"{type(error).__name__}: {error}; define its class in a module, or leave "
             "worker_type='thread'"
         )
+    peers: Rows | None = None
     while True:
         try:
-            request = pipe.recv()
+            (rows, epoch, is_training), told = pipe.recv()
         except EOFError:
             return
+        peers = told[0] if told else peers
         answer: tuple[bool, Any, Any]
         try:
-            answer = True, list(reader.read(*request)), reader.note()
+            answer = True, list(reader.read(rows, epoch, is_training, peers)), reader.note()
         except Exception as error:
             answer = False, _portable(error), reader.note()
         pipe.send(answer)
@@ -197,7 +207,9 @@ class _Unreadable:
     def __init__(self, why: str) -> None:
         self._why = why
 
-    def read(self, rows: Rows, epoch: int, is_training: bool) -> list[Array]:
+    def read(
+        self, rows: Rows, epoch: int, is_training: bool, peers: Rows | None = None
+    ) -> list[Array]:
         raise DataError(self._why)
 
     def note(self) -> Any:

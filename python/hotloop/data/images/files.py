@@ -9,7 +9,9 @@ refused unless they are asked for, and what is no image is named, never left out
 from __future__ import annotations
 
 import csv
+import math
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -47,6 +49,10 @@ _BEGINNINGS = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"BM", b"II*\0", b"MM\0*")
 # What file browsers leave behind; names that begin with a dot count too.
 _LITTER = frozenset({"thumbs.db", "desktop.ini"})
 _NAMED = 5  # files that a message names
+# Texts of a table that are numbers: a whole one is written in one way, so that two texts never are
+# one class.
+_NUMBER = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*")
+_WHOLE = re.compile(r"\s*[+-]?[0-9]+\s*")
 
 
 class ImageFiles(NamedTuple):
@@ -90,7 +96,8 @@ def read_image_folder(root: str | os.PathLike[str], *, follow_symlinks: bool = F
     ------
     DataError
         If root is no folder, has no classes, or a class no images; for files that are no images or
-        lie beside the classes, for links that are broken, lead out of root or in a circle.
+        lie beside the classes, for what is neither file nor folder (a pipe), for links that are
+        broken, lead out of root or in a circle.
     """
     top = os.path.realpath(os.fspath(root))
     if not os.path.isdir(top):
@@ -139,6 +146,11 @@ def _list_folder(folder: str, top: str, follow: bool) -> tuple[list[str], list[s
                     continue
                 if entry.is_symlink():
                     _check_link(entry.path, top, follow)
+                if not (entry.is_dir() or entry.is_file()):  # whose end is never reached
+                    raise DataError(
+                        f"root: must hold files and folders, got {entry.path}, which is neither; "
+                        "move it, or put a dot in front of its name"
+                    )
                 (folders if entry.is_dir() else files).append(entry.path)
     except OSError as error:
         raise DataError(f"root: must be readable, got {error}") from error
@@ -208,7 +220,9 @@ def read_image_table(
     path : str
         The column with the files' paths. Those that are not absolute begin at root.
     label : str, optional
-        The column with what they show: texts, whole numbers (both classes) or other numbers.
+        The column with what they show: texts, whole numbers (both classes) or other numbers. Texts
+        are numbers where all of them are: whole ones where each is written as Python writes it, so
+        that "01" and "1" are two classes of texts.
     wanted : Wanted, optional
         The columns of masks and points.
     root : path, optional
@@ -324,14 +338,50 @@ def _resolve(row: int, value: Any, column: str, top: str, follow: bool) -> str:
 def _read_labels(values: Sequence[Any], column: str) -> npt.NDArray[Any]:
     """Whole numbers, else numbers, else texts."""
     for row, value in enumerate(values):
-        if value is None or value == "" or value != value:
+        if _is_missing(value):
             raise DataError(
                 f"table: {column} must have a label in every row, got {value!r} in row {row}"
             )
     if all(isinstance(value, str) for value in values):
-        for kind in (np.int64, np.float64):
-            try:
-                return np.array([kind(value) for value in values], kind)
-            except (ValueError, OverflowError):
-                continue
+        return _numbers_of_texts(values, column)
     return np.array(values)
+
+
+def _is_missing(value: Any) -> bool:
+    """None, an empty text, NaN, or a missing value of pandas, which compares to neither."""
+    if value is None or isinstance(value, str):
+        return not value
+    is_same = value == value
+    return not isinstance(is_same, (bool, np.bool_)) or not is_same
+
+
+def _numbers_of_texts(texts: Sequence[str], column: str) -> npt.NDArray[Any]:
+    """Texts as what they are: numbers where all are.
+
+    Raises
+    ------
+    DataError
+        For numbers beside one that is not finite.
+    """
+    is_number = [_NUMBER.fullmatch(text) is not None for text in texts]
+    odd = [row for row, good in enumerate(is_number) if not good]
+    if any(is_number) and all(_is_not_finite(texts[row]) for row in odd):
+        if odd:
+            raise DataError(
+                f"table: {column} must be finite in every row, got {texts[odd[0]]!r} in row "
+                f"{odd[0]} beside numbers; leave the row out, or give classes other names"
+            )
+        if not all(_WHOLE.fullmatch(text) for text in texts):
+            return np.array([float(text) for text in texts])
+        numbers = [int(text) for text in texts]
+        fit = np.iinfo(np.int64)
+        if all(fit.min <= n <= fit.max and str(n) == t for n, t in zip(numbers, texts)):
+            return np.array(numbers, np.int64)
+    return np.array(texts)
+
+
+def _is_not_finite(text: str) -> bool:
+    try:
+        return not math.isfinite(float(text))
+    except ValueError:
+        return False

@@ -16,6 +16,7 @@ from hotloop.base.rules import byte_size, choice, number, reject, show
 from hotloop.data.augment import pack_augment
 from hotloop.data.auto_workers import AutoWorkers
 from hotloop.data.contents import digest_files, digest_rows, digest_texts
+from hotloop.data.datasets.samples import most_bad
 from hotloop.data.images.annotations import (
     Wanted,
     annotation_types,
@@ -132,7 +133,7 @@ class _Making(NamedTuple):
             caching=self.caching,
             cache_bytes=int(self.cache_bytes * share),
             on_bad=self.on_bad,
-            bad_max=0 if self.on_bad == "raise" else max(1, int(n * share * self.cap)),
+            bad_max=0 if self.on_bad == "raise" else most_bad(n * share, self.cap),
             stored=shared.stored,
         )
         size = augment[:2]
@@ -315,9 +316,9 @@ class ImageData(SeriesData):
             Whether links may lead out of root.
         on_bad_sample : {"raise", "skip", "replace"}
             What becomes of a file that cannot be decoded: an error with its path; weight 0; or the
-            next good one in its place. ``bad_samples`` says which were.
+            next good one of its split in its place. ``bad_samples`` says which were.
         max_bad_share : float
-            Share of the files that may be bad.
+            Share of the files that may be bad, one at least; 0: none.
         groups : array_like (n,), optional
             As for :meth:`from_arrays`, in the order of classes and paths.
         batch_size, shuffle, split, stratify, sampler, weights, samples_per_epoch, drop_last, seed
@@ -434,7 +435,8 @@ class ImageData(SeriesData):
         path : str
             The column of paths. Those that are not absolute begin at root.
         label : str, optional
-            The column of labels: texts and whole numbers are classes, other numbers values.
+            The column of labels: texts and whole numbers are classes, other numbers values. Texts
+            are numbers where all of them are, whole ones each written in one way ("01" is a text).
         mask : str, optional
             The column of the paths of masks: PNG of one channel, grey of up to 16 bits or with a
             palette, as large as their images. The numbers that are stored are class ids. y is the
@@ -639,6 +641,7 @@ class ImageData(SeriesData):
             workers,
             disk,
         )
+        self._replaces = making.on_bad == "replace"
         fixed = _read_normalize(normalize, n_channels)
         table = making.table(files, "", None)
         drawn = {name: None if name in own else share for name, share in shares.items()}
@@ -680,14 +683,14 @@ class ImageData(SeriesData):
     def _fit_levels(self) -> list[tuple[str, dict[str, tuple[Any, Any]]]]:
         """Mean and standard deviation of each channel over training's images, some of many."""
         split = self._splits["train"]
-        images = split.fields[0].array  # a stream, or what map made of one
+        images = split.fields[0]
         rows = np.arange(split.n) if split.rows is None else split.rows
         rows = rows[:: max(1, len(rows) // _FITTED_ON)]
-        total = np.zeros(images.shape[1])
-        squares = np.zeros(images.shape[1])
+        total = np.zeros(images.shape[0])
+        squares = np.zeros(images.shape[0])
         n = 0
         for begin in range(0, len(rows), 64):
-            levels = images[rows[begin : begin + 64]].astype(np.float64)
+            levels = images.read(rows[begin : begin + 64], split.peers).astype(np.float64)
             total += levels.sum(axis=(0, 2, 3))
             squares += np.square(levels).sum(axis=(0, 2, 3))
             n += levels[:, 0].size

@@ -35,6 +35,7 @@ _FORMATS = (
     *("AVIF", "BMP", "DIB", "GIF", "ICO", "JPEG", "JPEG2000", "PCX", "PNG", "PPM", "SGI", "TGA"),
     *("TIFF", "WEBP"),
 )
+_WIDE_FORMATS = ("PPM", "PNG")  # PGM; PNG in old releases
 _PIXELS_MAX = 89_478_485  # HL_IMAGE_PIXELS_MAX
 _SAMPLED = 64  # files whose headers say how large images are, decoded
 _ORIENTATION = 0x0112
@@ -84,7 +85,9 @@ def read_by_pillow(
             turned = image.getexif().get(_ORIENTATION, 1) >= 5
             least = (min_height, min_width) if turned else (min_width, min_height)
             image.draft(None, least)
-        return _to_channels(ImageOps.exif_transpose(image), channels)
+        # Pillow gives the 16 bits of these formats in 32, scaled to white at 65,535.
+        is_wide = image.mode == "I" and image.format in _WIDE_FORMATS
+        return _to_channels(ImageOps.exif_transpose(image), channels, is_wide=is_wide)
 
     return _open_by_pillow(name, data, None, decode)
 
@@ -198,14 +201,14 @@ def _list_formats() -> list[str]:
     return [form for form in _FORMATS if form in Image.OPEN]
 
 
-def _to_channels(image: Any, channels: int) -> npt.NDArray[np.uint8]:
-    if image.mode.startswith("I;16"):
+def _to_channels(image: Any, channels: int, *, is_wide: bool) -> npt.NDArray[np.uint8]:
+    if is_wide or image.mode.startswith("I;16"):
         grey = (np.asarray(image) >> 8).astype(np.uint8)
         return np.ascontiguousarray(np.repeat(grey[:, :, None], channels, axis=2))
     if image.mode in ("I", "F"):
         raise DataError(
-            "image: samples must have 8 or 16 bits, whose white is known, got Pillow's mode "
-            f"{image.mode}"
+            "image: samples must be whole numbers of 8 or 16 bits, whose white is known, got "
+            f"Pillow's mode {image.mode}"
         )
     wanted = "L" if channels == 1 else "RGB"
     if image.mode != wanted:

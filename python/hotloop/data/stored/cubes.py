@@ -303,7 +303,13 @@ class Cubes:
     def _divisor(self, cube: Cube) -> float:
         return cube.scale if self._scale is None else self._scale
 
-    def make(self, rows: npt.NDArray[np.int64], epoch: int, is_training: bool) -> list[Array]:
+    def make(
+        self,
+        rows: npt.NDArray[np.int64],
+        epoch: int,
+        is_training: bool,
+        peers: npt.NDArray[np.int64] | None = None,
+    ) -> list[Array]:
         """The cubes of a batch; called by several threads."""
         made = np.empty((len(rows), *self.shape), np.float32)
         for i, row in enumerate(rows):

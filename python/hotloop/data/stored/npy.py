@@ -267,7 +267,9 @@ class _Parts:
         number = int(np.searchsorted(self._ends, row, side="right"))
         return number, row - int(self._ends[number]) + self._files[number].shape[0]
 
-    def make(self, rows: Rows, epoch: int, is_training: bool) -> list[Array]:
+    def make(
+        self, rows: Rows, epoch: int, is_training: bool, peers: Rows | None = None
+    ) -> list[Array]:
         """The rows of a batch; called by several threads."""
         numbers = np.searchsorted(self._ends, rows, side="right")
         made = np.empty((len(rows), *self._files[0].shape[1:]), self.dtype)

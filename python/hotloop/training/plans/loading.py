@@ -17,7 +17,6 @@ from hotloop.data.batching import Group
 from hotloop.data.module import DataModule
 from hotloop.data.parallel import parallel_map
 from hotloop.data.split import Split
-from hotloop.data.streams import gather_streams
 from hotloop.errors import HotloopError
 from hotloop.graph.trace import Trace
 from hotloop.nn.module import Module
@@ -258,6 +257,5 @@ def _are_the_same(data: DataModule, n: int, rate: float) -> bool:
 
 
 def _sample(part: Split, row: np.int64) -> list[bytes]:
-    arrays = [field.array for field in part.fields]
-    made = gather_streams(arrays, np.array([row], np.int64), 0, True)
+    made = part.gather(np.array([row], np.int64), is_training=True)
     return [array.tobytes() for array in made.values()]
