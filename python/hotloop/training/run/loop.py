@@ -772,7 +772,9 @@ class Run:
         self._planner.anomalies.go_on(state.get("not_finite"))
         self._samples_before = self._at.samples
         self._monitor.load_state_dict(state["monitor"])
-        self._pace.load_state_dict(state["pace"])
+        if not self._pace.load_state_dict(state["pace"]):
+            multiplier = self._pace.follow(self._applied_at_most, self._at.seconds)
+            self._at.pace_factor = 1.0 if multiplier is None else multiplier
         if state.get("swa"):
             self.averaging.load_state_dict(state["swa"])
         self._take_up(state["control"])
