@@ -70,7 +70,7 @@ MUTANTS = [
     Mutant(
         "patience-begins-anew",
         "python/hotloop/training/run/monitor.py",
-        'self._bad_rounds, self.n_judged = state["bad_rounds"], state["n_judged"]',
+        'self.n_judged, self.n_bad = state["n_judged"], state["n_bad"]',
         'self.n_judged = state["n_judged"]',
         python(_TESTS + "test_patience_goes_on"),
     ),

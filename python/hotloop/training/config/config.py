@@ -269,9 +269,9 @@ class TrainingConfig:
     early_stopping : int, bool or EarlyStopping, optional
         Validation rounds without improvement before training stops.
     monitor : str
-        The value that decides which weights are best, when to stop early, and when the schedule
-        plateau lowers the learning rate: "loss", "val_loss", a metric such as "val_accuracy", or
-        what a callback logs (its ``log_names``).
+        The value that decides which weights are best: "loss", "val_loss", a metric such as
+        "val_accuracy", or what a callback logs (its ``log_names``). Early stopping and the schedule
+        plateau watch it too, unless they name one of their own.
     mode : {"auto", "min", "max"}
         Whether smaller or larger is better; "auto" decides by the loss, the metric or the name.
     restore_best : bool
@@ -518,7 +518,8 @@ class TrainingConfig:
         if part.name == "one_cycle":
             return part.replace(warmup=0, max_lr=part.max_lr or self.lr)
         if part.name == "plateau":
-            monitor, mode = part.monitor or self.monitor, part.mode or self.mode
+            monitor = part.monitor or self.monitor
+            mode = part.mode or (self.mode if monitor == self.monitor else "auto")
             return part.replace(warmup=self.warmup, monitor=monitor, mode=mode)
         return part.replace(warmup=self.warmup)
 
@@ -536,7 +537,7 @@ class TrainingConfig:
         monitor : str
             Its name, such as ``"val_loss"``.
         mode : {"auto", "min", "max"}, optional
-            What is asked for. Without it, the configuration's.
+            What is asked for. Without it the configuration's, for its own monitor; else "auto".
         known : mapping of str to {"min", "max"}, optional
             Directions of losses and metrics by their names.
         field : str
@@ -552,7 +553,8 @@ class TrainingConfig:
         ConfigError
             If nothing says it.
         """
-        name, mode = monitor.removeprefix("val_"), mode or self.mode
+        name = monitor.removeprefix("val_")
+        mode = mode or (self.mode if monitor == self.monitor else "auto")
         if mode == "auto" and known is not None and name in known:
             return known[name]
         metrics = self.metrics if isinstance(self.metrics, Mapping) else {}

@@ -390,7 +390,8 @@ class SchedulerConfig(Part):
     monitor : str, optional
         What plateau watches. Without it, the configuration's.
     mode : {"auto", "min", "max"}, optional
-        Whether smaller or larger is better. Without it, the configuration's.
+        Whether smaller or larger is better. Without it, the configuration's where both watch the
+        same value; else by the loss, the metric or the name.
 
     Raises
     ------
@@ -500,11 +501,13 @@ class EarlyStopping(Part):
     patience : int
         Validation rounds without improvement after which training stops (>= 1).
     min_delta : float
-        How much better a value must be to count as an improvement (>= 0).
+        How much better a value must be to count as an improvement (>= 0). Which weights are best
+        does not depend on it.
     monitor : str, optional
-        What is watched. Without it, the configuration's.
+        What is watched. Without it, the configuration's, which alone says which weights are best.
     mode : {"auto", "min", "max"}, optional
-        Whether smaller or larger is better. Without it, the configuration's.
+        Whether smaller or larger is better. Without it, the configuration's where both watch the
+        same value; else by the loss, the metric or the name.
     """
 
     patience: int = dataclasses.field(default=10, kw_only=False)

@@ -818,10 +818,9 @@ class Run:
     # ---- the end
 
     @property
-    def monitored_in_vain(self) -> str | None:
-        """The name of the monitored value, where no epoch had a finite one and some had one."""
-        monitor = self._monitor
-        return monitor.name if monitor.n_judged and monitor.best is None else None
+    def monitored_in_vain(self) -> str:
+        """Which monitored values were finite at no epoch, and what follows; "": there are none."""
+        return self._monitor.in_vain
 
     def _conclude(self) -> TrainResult:
         monitor, planner = self._monitor, self._planner
