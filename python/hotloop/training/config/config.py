@@ -448,6 +448,7 @@ class TrainingConfig:
                 fix = f"it belongs to {holders}; write {field}=None"
                 reject(field, f"the optimizer {name!r} has none", getattr(self, field), fix)
         _ = self.optimizer_config  # raises where its settings contradict each other
+        self._scheduler_part().check_rates(self.lr)
         own_warmup = self._scheduler_part().name == "one_cycle"
         if own_warmup and self.warmup not in (0, _DEFAULTS["warmup"]):
             reject(
@@ -510,10 +511,7 @@ class TrainingConfig:
 
     @property
     def scheduler_config(self) -> SchedulerConfig:
-        """The schedule with every setting that it has filled in, warmup and monitor too.
-
-        A plateau's mode stays "auto" until the run knows its metrics.
-        """
+        """The schedule with every setting that it has filled in; a mode may be "auto" still."""
         part = self._scheduler_part().resolved()
         if part.name == "one_cycle":
             return part.replace(warmup=0, max_lr=part.max_lr or self.lr)

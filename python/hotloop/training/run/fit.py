@@ -89,7 +89,8 @@ def train(
         now (with ``ema`` or ``swa`` their average), to be read, copied and saved; ``last_path`` and
         ``best_path``; ``stop(reason)``, ``log(name, value)`` into the epoch's row of the history
         and ``set_lr(rate)`` in the place of the schedule. What a callback logs in
-        ``on_validation_end`` can be the ``monitor`` where its attribute ``log_names`` has the name.
+        ``on_validation_end``, without validation data in ``on_epoch_end``, can be the ``monitor``
+        where its attribute ``log_names`` has the name.
     **overrides
         Fields of the configuration, ``lr=3e-4``.
 
