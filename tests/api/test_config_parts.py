@@ -152,6 +152,24 @@ def test_byte_size(given: int | float | str, n_bytes: int) -> None:
     assert rules.byte_size("memory_limit", given) == n_bytes
 
 
+@pytest.mark.parametrize("name", ["cosine", "plateau", "warm_restarts"])
+def test_a_lowest_rate_above_the_rate_is_refused(name: str) -> None:
+    """A cosine would rise to it, and a plateau never fall."""
+    settings = {"T_0": 3} if name == "warm_restarts" else {}
+    scheduler = SchedulerConfig(name, min_lr=1e-3, **settings)
+    assert TrainingConfig(lr=1e-3, scheduler=scheduler).scheduler_config.min_lr == 1e-3
+    words = r"scheduler\.min_lr: must be at most lr, which is 0\.0005, got 0\.001; it is a learning"
+    with pytest.raises(ConfigError, match=words):
+        TrainingConfig(lr=5e-4, scheduler=scheduler)
+
+
+@pytest.mark.parametrize("value", [0, "0 steps"])
+def test_no_checkpoints_are_had_otherwise_than_by_none_of_them(value: int | str) -> None:
+    """None saves at ends of epochs."""
+    with pytest.raises(ConfigError, match=r"save_every: .*; save_last=False for none"):
+        TrainingConfig(save_every=value)
+
+
 def test_defaults_are_those_of_torch() -> None:
     settings = {name: dict(own) for name, own in SCHEDULERS.items()}
     assert settings["step"]["gamma"] == settings["multistep"]["gamma"] == 0.1

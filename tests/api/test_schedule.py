@@ -296,7 +296,7 @@ def test_plateau_state(settings: dict[str, Any], values: list[float]) -> None:
 def test_plateau_from_config() -> None:
     scheduler = SchedulerConfig("plateau", factor=0.5, patience=0)
     config = TrainingConfig(lr=LR, scheduler=scheduler, monitor="val_accuracy")
-    state = PlateauState.from_config(config)
+    state = PlateauState.from_config(config, config.monitor_mode("val_accuracy"))
     assert state.mode == "max"
     assert [state.update(v) for v in (0.5, 0.6, 0.6, 0.6)] == [1.0, 1.0, 0.5, 0.25]
 

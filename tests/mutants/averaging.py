@@ -74,6 +74,13 @@ MUTANTS = [
         python(_TESTS + "test_an_interrupt_after_the_last_step"),
     ),
     Mutant(
+        "a-stop-after-the-last-step-loses-the-epoch",
+        _LOOP,
+        "        return is_taken\n",
+        '        return self._stop_reason != "interrupted"\n',
+        python(_TESTS + "test_a_stop_after_the_last_step_of_an_epoch_leaves_its_average"),
+    ),
+    Mutant(
         "the-average-begins-at-once-under-max-time",
         _AVERAGING,
         "if steps and share > 0:",

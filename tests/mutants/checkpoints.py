@@ -61,9 +61,16 @@ MUTANTS = [
         python(_TESTS + "test_rates_beyond_the_table"),
     ),
     Mutant(
+        "another-max-time-has-the-rates-of-then",
+        "python/hotloop/training/run/pace.py",
+        'if state.get("max_time") != self._config.max_time:',
+        "if False:",
+        python("tests/train/test_resume_changed.py::test_another_max_time_has_its_own_rates"),
+    ),
+    Mutant(
         "patience-begins-anew",
         "python/hotloop/training/run/monitor.py",
-        'self._bad_rounds, self.n_judged = state["bad_rounds"], state["n_judged"]',
+        'self.n_judged, self.n_bad = state["n_judged"], state["n_bad"]',
         'self.n_judged = state["n_judged"]',
         python(_TESTS + "test_patience_goes_on"),
     ),

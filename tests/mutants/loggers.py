@@ -172,7 +172,7 @@ MUTANTS = [
     Mutant(
         "what-was-not-logged-is-no-matter",
         "python/hotloop/training/run/events.py",
-        "if monitored in self.logged and monitored not in row:",
+        "if name in self.logged and name not in row:",
         "if False:",
         python("tests/train/test_callbacks.py::test_what_cannot_be_monitored"),
     ),

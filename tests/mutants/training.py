@@ -9,7 +9,7 @@ _STEPS, _PRECISION = _TRAINING + "plans/steps.py", _TRAINING + "plans/precision.
 _OPTIMIZER_OPS = _TRAINING + "plans/optimizers.py"
 _RUNTIME, _INFERENCE = _TRAINING + "plans/runtime.py", _TRAINING + "inference.py"
 _PLANNER, _LOOP = _TRAINING + "run/planner.py", _TRAINING + "run/loop.py"
-_MONITOR, _WEIGHTS = _TRAINING + "run/monitor.py", _TRAINING + "run/weights.py"
+_WEIGHTS = _TRAINING + "run/weights.py"
 _STEPPING = _TRAINING + "run/stepping.py"
 _SCHEDULE = _TRAINING + "config/schedule.py"
 _SAVING, _NORM = _TRAINING + "result/saving.py", "python/hotloop/nn/norm.py"
@@ -420,48 +420,6 @@ _RUN = [
         "runner.seek(self.epoch, at.batches, self._order)",
         "runner.seek(0, at.batches, self._order)",
         python(_FEATURES + "test_plain_sgd"),
-    ),
-    Mutant(
-        "bad-rounds-add-up-over-improvements",
-        _MONITOR,
-        "self.best, self.best_epoch, self._bad_rounds = value, epoch, 0",
-        "self.best, self.best_epoch = value, epoch",
-        python(_JUDGED + "test_the_best_epoch"),
-    ),
-    Mutant(
-        "patience-is-one-longer",
-        _MONITOR,
-        "self._bad_rounds >= self._patience",
-        "self._bad_rounds > self._patience",
-        python(_JUDGED + "test_the_best_epoch"),
-    ),
-    Mutant(
-        "min-delta-is-enough",
-        _MONITOR,
-        "return gain > self._min_delta",
-        "return gain >= self._min_delta",
-        python(_JUDGED + "test_the_best_epoch"),
-    ),
-    Mutant(
-        "infinity-is-the-best",
-        _MONITOR,
-        "        if not math.isfinite(value):\n            return False\n        if self.best",
-        "        if self.best",
-        python(_JUDGED + "test_the_best_epoch"),
-    ),
-    Mutant(
-        "plateau-watches-the-monitor",
-        _MONITOR,
-        "self._plateau.update(row[self._plateau_name])",
-        "self._plateau.update(row[self.name])",
-        python(_JUDGED + "test_a_plateau_watches_its_own"),
-    ),
-    Mutant(
-        "alias-of-a-metric-has-no-direction",
-        _TRAINING + "config/config.py",
-        "metric if isinstance(metric, str) else monitor",
-        "monitor",
-        python(_JUDGED + "test_a_metric_under_another_name_keeps_its_direction"),
     ),
     Mutant(
         "max-steps-counts-skipped-steps",

@@ -11,7 +11,7 @@ MUTANTS = [
     Mutant(
         "every-epoch-ends-with-validation",
         _CHECKS,
-        "return self._interval is None or self._number(at.batches) > at.checks",
+        "return self._interval is None or self._number(at.batches) > self._checked(at)",
         "return True",
         python(_TESTS + "test_when"),
     ),
@@ -25,8 +25,8 @@ MUTANTS = [
     Mutant(
         "a-training-loss-is-judged-within-an-epoch",
         _LOOP,
-        'self._heed(epoch, {name: row[name] for name in row if name.startswith("val_")})',
-        "self._heed(epoch, row)",
+        'if k.startswith("val_") and k not in self._logged}',
+        "if k not in self._logged}",
         python(_TESTS + "test_plateau_falls_within_an_epoch"),
     ),
     Mutant(
@@ -37,10 +37,34 @@ MUTANTS = [
         python(_TESTS + "test_a_file_holds_the_validation_of_its_step"),
     ),
     Mutant(
+        "another-interval-loses-validations",
+        _CHECKS,
+        "return self._number(at.checked * self._parts)",
+        "return at.checked // 2",
+        python(_TESTS + "test_another_interval_when_a_run_goes_on"),
+    ),
+    Mutant(
+        "what-was-logged-is-judged-twice",
+        _RUN + "events.py",
+        "        self.new.clear()\n",
+        "",
+        python("tests/train/test_callbacks.py::test_what_is_logged_is_judged_within_an_epoch"),
+    ),
+    Mutant(
+        "what-is-logged-at-an-epochs-end-is-not-judged",
+        _LOOP,
+        "            self._heed(epoch, late)\n",
+        "",
+        python(
+            "tests/train/test_callbacks.py::"
+            "test_without_validation_what_is_logged_at_an_epochs_end_is_judged"
+        ),
+    ),
+    Mutant(
         "validations-begin-anew-when-a-run-goes-on",
         _RUN + "position.py",
         "known = {field.name for field in dataclasses.fields(cls)}",
-        'known = {field.name for field in dataclasses.fields(cls)} - {"checks"}',
+        'known = {field.name for field in dataclasses.fields(cls)} - {"checked"}',
         python(_RESUMED),
     ),
     Mutant(

@@ -191,6 +191,86 @@ def test_a_run_that_goes_on_remembers_what_was_best(tmp_path: pathlib.Path) -> N
     assert (first.best_epoch, result.best_epoch, result.best_score) == (1, 1, 0.8)
 
 
+@pytest.mark.parametrize("name", ["val_luck", "luck"])
+def test_what_is_logged_is_judged_within_an_epoch(name: str) -> None:
+    """Under any name, and once: not at the epoch's end, which is not validated, again."""
+    values = iter([1.0, 2.0, 1.5, 1.25, 9.0])
+    note = hl.LambdaCallback(
+        on_validation_end=lambda run: run.log(name, next(values)), log_names=(name,)
+    )
+    made = hl.DataModule.from_arrays(X, Y, val=(X, Y), batch_size=9)  # 10 batches
+    config = quiet(max_epochs=4, val_check_interval=4, early_stopping=2, monitor=name, mode="max")
+    result = hl.train(mlp(), made, config, callbacks=[note])
+    assert result.history["epoch"] == [0.4, 0.8, 1.0, 1.4, 1.8]
+    assert result.history[name] == [1.0, 2.0, 2.0, 1.5, 1.25]
+    assert (result.best_epoch, result.best_score) == (0.8, 2.0)
+    assert result.stop_reason == "early_stopping"
+
+
+def test_what_was_logged_before_an_earlier_validation_does_not_count() -> None:
+    made = hl.DataModule.from_arrays(X, Y, val=(X, Y), batch_size=9)
+    config = quiet(max_epochs=1, val_check_interval=4, **LUCK)
+    with pytest.raises(hl.ConfigError, match="must log it in each on_validation_end, got none"):
+        hl.train(mlp(), made, config, callbacks=[Logs(0.5)])
+
+
+def test_what_was_logged_before_a_stop_is_judged_when_the_run_goes_on() -> None:
+    def log(run: Any) -> None:
+        if run.step % 5 == 3:
+            run.log("val_luck", run.step)
+
+    made = hl.DataModule.from_arrays(X, Y, val=(X, Y), batch_size=9)
+    note = hl.LambdaCallback(on_train_batch_end=log, log_names=("val_luck",))
+    stop = hl.LambdaCallback(on_train_batch_end=lambda run: run.step == 4 and run.stop())
+    config = quiet(max_epochs=2, val_check_interval=5, **LUCK)
+    first = hl.train(mlp(), made, config, callbacks=[note, stop])
+    assert (first.steps, first.epochs) == (4, 0)
+    result = first.resume()
+    assert result.history["val_luck"] == [3, 8, 13, 18]
+    assert result.best_epoch == 2
+
+
+def test_without_validation_what_is_logged_at_an_epochs_end_is_judged() -> None:
+    values = [0.1, 0.7, 0.3, 0.2, 0.9]
+    note = hl.LambdaCallback(
+        on_epoch_end=lambda run: run.log("luck", values[run.epoch - 1]), log_names=("luck",)
+    )
+    reads = Reads()
+    made = hl.DataModule.from_arrays(X, Y)
+    config = quiet(max_epochs=5, early_stopping=2, restore_best=True, monitor="luck", mode="max")
+    result = hl.train(mlp(), made, config, callbacks=[note, reads])
+    assert (result.stop_reason, result.epochs) == ("early_stopping", 4)
+    assert (result.monitor, result.best_epoch, result.best_score) == ("luck", 2, 0.7)
+    assert same_bits(result.model.state_dict(), reads.seen[1])
+    silent = hl.LambdaCallback(on_epoch_end=lambda run: None, log_names=("luck",))
+    with pytest.raises(hl.ConfigError, match="must log it in each on_epoch_end, got none"):
+        hl.train(mlp(), made, config, callbacks=[silent])
+
+
+def test_early_stopping_by_what_is_logged_beside_the_best_loss() -> None:
+    stopping = hl.EarlyStopping(2, monitor="val_luck", mode="max")
+    config = quiet(max_epochs=9, lr=1e-2, early_stopping=stopping)
+    result = hl.train(mlp(), (X, Y), config, callbacks=[Logs(0.1, 0.7, *7 * [0.3])])
+    assert (result.stop_reason, result.epochs) == ("early_stopping", 4)
+    assert (result.monitor, result.best_epoch) == ("val_loss", 4)
+    with pytest.raises(hl.ConfigError, match="'val_luck' is in log_names of a callback"):
+        hl.train(mlp(), (X, Y), config, callbacks=[Logs(0.1)])
+
+
+@pytest.mark.parametrize("method", ["on_epoch_begin", "on_validation_end", "on_epoch_end"])
+@pytest.mark.parametrize("every", [1, 2])
+def test_values_of_the_run_stay(method: str, every: int) -> None:
+    def log(run: Any) -> None:
+        for name in ("lr", "epoch", "loss", "val_loss"):
+            run.log(name, 5.0)
+
+    config = quiet(max_epochs=2, check_val_every_n_epoch=every)
+    plain = hl.train(mlp(), (X, Y), config).history
+    noted = hl.train(mlp(), (X, Y), config, callbacks=[hl.LambdaCallback(**{method: log})]).history
+    for name in ("lr", "epoch", "loss", "val_loss"):
+        np.testing.assert_array_equal(noted[name], plain[name])
+
+
 @pytest.mark.parametrize(
     ("callback", "fields", "words"),
     [

@@ -146,6 +146,14 @@ def test_checkpoints_are_told(tmp_path: Path) -> None:
     assert result.last_path is not None
 
 
+def test_a_stop_after_the_last_step_of_an_epoch_leaves_it_whole() -> None:
+    stop = hl.LambdaCallback(on_train_batch_end=lambda run: run.step == 4 and run.stop())
+    made = hl.DataModule.from_arrays(X[:32], Y[:32], val=(X, Y), batch_size=16)
+    result = hl.train(mlp(), made, quiet(max_epochs=4, restore_best=True), callbacks=[stop])
+    assert (result.stop_reason, result.epochs, result.steps) == ("interrupted", 2, 4)
+    assert result.history["val_loss"][-1] == hl.evaluate(result, made, split="val")["loss"]
+
+
 def test_settings_among_callbacks(tmp_path: Path) -> None:
     config = quiet(max_epochs=20, mode="max", enable_checkpointing=True)
     kept = hl.ModelCheckpoint(output_dir=tmp_path, save_top_k=2, save_last=False)

@@ -10,7 +10,6 @@ import hotloop as hl
 import numpy as np
 import pytest
 from hotloop import nn
-from hotloop.training.config.schedule import PlateauState
 from train.recipes import classes, exact, mlp, quiet, regression
 
 nan, inf = np.nan, np.inf
@@ -39,9 +38,10 @@ def run(metrics: object, epochs: int, **fields: object) -> hl.TrainResult:
         # an improvement starts the count anew
         ([1, 0, 0, 2, 1, 1, 1, 9], {"patience": 3}, 7, 4),
         ([1, 0, 0, 0, 9], {"patience": 3}, 4, 1),
-        # as much as min_delta is not enough
-        ([1.0, 1.5, 1.75], {"patience": 9, "min_delta": 0.5}, 3, 3),
-        ([1.0, 1.5], {"patience": 9, "min_delta": 0.5}, 2, 1),
+        # as much as min_delta is not enough to start the count anew, and the best all the same
+        ([1.0, 1.5, 1.75, 1.5, 9], {"patience": 2, "min_delta": 0.5}, 5, 5),
+        ([1.0, 1.5, 1.5, 9], {"patience": 2, "min_delta": 0.5}, 3, 2),
+        ([1.0, 1.1, 1.2], {"patience": 9, "min_delta": 10.0}, 3, 3),
         ([1, 1, 1], {"patience": 9}, 3, 1),
         # what is not finite is never the best
         ([nan, 1, inf, 0], {"patience": 9}, 4, 2),
@@ -71,15 +71,77 @@ def test_a_plateau_watches_its_own() -> None:
     assert result.best_epoch == 6
 
 
+UP, DOWN = [1, 2, 3, 4, 5, 6], [6, 5, 4, 3, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("score", "error", "stopping", "epochs", "best"),
+    [
+        # early stopping by another value says nothing of the best
+        (UP, [3, 1, 2, 4, 5, 6], {"patience": 10}, 6, 6),
+        (UP, [3, 1, 2, 4, 5, 6], {"patience": 3}, 5, 5),
+        ([1, 9, 2, 3, 4, 5], DOWN, {"patience": 1}, 6, 2),
+        # nor its min_delta
+        (UP, DOWN, {"patience": 2, "min_delta": 3}, 3, 3),
+        # each has a direction of its own
+        (DOWN, UP, {"patience": 3}, 4, 1),
+        (DOWN, UP, {"patience": 3, "mode": "max"}, 6, 1),
+    ],
+)
+@pytest.mark.parametrize("is_keras", [False, True])
+def test_early_stopping_watches_its_own(score, error, stopping, epochs, best, is_keras) -> None:
+    """As EarlyStopping and ModelCheckpoint of Lightning and Keras do beside each other."""
+    metrics = (scripted("score", score), scripted("error", error))
+    stopping = hl.EarlyStopping(monitor="val_error", **stopping)
+    if is_keras:
+        checkpoint = hl.ModelCheckpoint(monitor="val_score", mode="max")
+        result = run(metrics, 6, callbacks=(stopping, checkpoint))
+    else:
+        result = run(metrics, 6, monitor="val_score", mode="max", early_stopping=stopping)
+    assert (result.epochs, result.best_epoch) == (epochs, best)
+    assert (result.monitor, result.best_score) == ("val_score", score[best - 1])
+
+
+def test_the_mode_of_the_monitor_is_not_that_of_a_plateaus() -> None:
+    metrics = (scripted("score", UP), scripted("error", DOWN))
+    plateau = hl.SchedulerConfig("plateau", monitor="val_error", patience=0, warmup=0)
+    result = run(metrics, 6, monitor="val_score", mode="max", scheduler=plateau)
+    assert result.history["lr"] == [1e-3] * 6
+
+
+def test_settings_that_watch_one_value_have_one_direction() -> None:
+    """``mode`` beside one of them counts for the others, and is refused where they disagree."""
+    stopping = hl.EarlyStopping(2, monitor="val_luck", mode="max")
+    metrics = (scripted("luck", [1, 2, 3, 2, 1, 0]),)
+    result = run(metrics, 6, monitor="val_luck", early_stopping=stopping)
+    assert (result.best_epoch, result.epochs) == (3, 5)
+    result = run((scripted("luck", DOWN),), 6, monitor="val_luck", mode="max", early_stopping=2)
+    assert (result.best_epoch, result.epochs) == (1, 3)
+    words = "early_stopping.mode: must be 'min', as mode is, since both are of val_luck, got 'max'"
+    with pytest.raises(hl.ConfigError, match=words):
+        run(metrics, 6, monitor="val_luck", mode="min", early_stopping=stopping)
+    plateau = hl.SchedulerConfig("plateau", monitor="val_luck", mode="min")
+    with pytest.raises(hl.ConfigError, match=r"scheduler\.mode: must be 'max', as early_stopping"):
+        run(metrics, 6, early_stopping=stopping, scheduler=plateau)
+
+
+def test_what_was_finite_at_no_epoch_is_said_of_each() -> None:
+    metrics = (scripted("score", UP), scripted("error", [nan] * 6))
+    stopping = hl.EarlyStopping(2, monitor="val_error")
+    words = "val_error, which is monitored, was finite at no epoch, so that early stopping takes"
+    with pytest.warns(hl.NotFiniteWarning, match=words):
+        result = run(metrics, 6, monitor="val_score", early_stopping=stopping)
+    assert (result.epochs, result.best_epoch) == (2, 2)
+
+
 def test_a_metric_under_another_name_keeps_its_direction() -> None:
     """Of the name alone "min" would follow."""
     config = hl.TrainingConfig(metrics={"mine": "accuracy", "other": "mae"})
     assert config.monitor_mode("val_mine") == "max"
     assert config.monitor_mode("val_other") == "min"
     assert config.monitor_mode("val_mine", "min") == "min"
-    assert config.replace(mode="min").monitor_mode("val_mine") == "min"
-    plateau = config.replace(scheduler=hl.SchedulerConfig("plateau", monitor="val_mine"))
-    assert PlateauState.from_config(plateau).mode == "max"
+    assert config.replace(mode="min", monitor="val_mine").monitor_mode("val_mine") == "min"
+    assert config.replace(mode="min").monitor_mode("val_mine") == "max"  # that of val_loss
 
 
 # ---------------------------------------------------------------------------- counters

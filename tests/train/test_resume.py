@@ -111,6 +111,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "val_check_interval": 3, "ema": 0.9, "early_stopping": 20, "restore_best": True,
         "scheduler": {"name": "plateau", "patience": 0, "factor": 0.7},
     },
+    "judges": {  # the best by accuracy, stopped after the fourth epoch by the loss
+        "monitor": "val_accuracy", "mode": "max", "restore_best": True,
+        "early_stopping": {"patience": 2, "monitor": "val_loss", "min_delta": 0.2},
+        "scheduler": {"name": "plateau", "patience": 0, "monitor": "loss", "threshold": 0.7},
+    },
     "phases": {
         "freeze": {"conv": 2, "norm": 4}, "ema": True, "restore_best": True, "mixup": 0.2,
         "accumulate_grad_batches": 3, "scheduler": {"name": "plateau", "patience": 0},
@@ -759,11 +764,11 @@ def test_the_rate_of_an_epoch_whose_validation_alone_is_left(tmp_path: Path) -> 
 
 def test_best_models_of_other_monitors_and_branches(tmp_path: Path) -> None:
     config = config_of(tmp_path, metrics=["accuracy"], restore_best=True, max_epochs=3)
-    by_accuracy = hl.EarlyStopping(patience=50, monitor="val_accuracy")
-    first = hl.train(mlp_net(), data_of(), config.replace(early_stopping=by_accuracy))
+    first = hl.train(mlp_net(), data_of(), config, monitor="val_accuracy")
     assert "val_accuracy" in first.best_path
-    result = first.resume(max_epochs=4, early_stopping=None)
-    assert (result.monitor, "val_loss" in result.best_path) == ("val_loss", True)
+    result = first.resume(max_epochs=4, monitor="val_loss", resume_strict=False)
+    assert (result.best_epoch, result.monitor) == (4, "val_loss")
+    assert "val_loss" in result.best_path
     config = config.replace(output_dir=tmp_path / "b", lr=0.01, max_epochs=6)
     whole = hl.train(mlp_net(), data_of(), config)
     early = hl.train(mlp_net(), data_of(), config, output_dir=tmp_path / "c", max_steps=20)

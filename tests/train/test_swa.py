@@ -374,3 +374,21 @@ def test_the_plan_and_the_limit_count_it() -> None:
     limited = quiet(max_epochs=2, lr=1e-2, swa=0.5, memory_limit="1 GB")
     assert same_bits(weights(hl.train(mlp(norm=True), data(), limited).model),
                      weights(result.model))  # fmt: skip
+
+
+def test_a_stop_after_the_last_step_of_an_epoch_leaves_its_average() -> None:
+    stop = hl.LambdaCallback(on_train_batch_end=lambda run: run.step == 18 and run.stop())
+    config = quiet(max_epochs=4, swa=0.5, lr=1e-2, restore_best=True)  # 6 steps in an epoch
+    result = hl.train(mlp(), data(), config, callbacks=[stop])
+    assert (result.stop_reason, result.epochs, result._n_averaged) == ("interrupted", 3, 1)
+    assert (result.history["epoch"], result.best_epoch) == ([1, 2, 3], 3)
+    found = hl.evaluate(result, data(), split="val")["loss"]
+    np.testing.assert_allclose(result.history["val_loss"][-1], found, 1e-5)
+
+
+@pytest.mark.filterwarnings("error::hotloop.errors.NotFiniteWarning")
+def test_an_average_that_was_not_validated_is_no_value_that_is_not_finite() -> None:
+    """What was judged before it is forgotten."""
+    config = quiet(max_epochs=5, swa=True, check_val_every_n_epoch=3, restore_best=True)
+    result = hl.train(mlp(), data(), config)
+    assert (result.best_epoch, result._n_averaged) == (None, 2)

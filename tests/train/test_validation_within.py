@@ -198,6 +198,28 @@ def test_an_interrupted_validation_is_done_when_the_run_goes_on() -> None:
     assert same_bits(weights(again.model), weights(whole.model))
 
 
+@pytest.mark.parametrize(
+    ("before", "at", "then", "epochs"),
+    [
+        (2, 5, 5, [0.2, 0.4, 0.5, 1.0]),
+        (2, 6, 5, [0.2, 0.4, 0.6, 1.0]),
+        (1, 9, 10, [*(n / 10 for n in range(1, 9)), 1.0]),
+        (5, 6, 3, [0.5, 0.6, 0.9, 1.0]),
+        (5, 7, 3, [0.5, 0.7, 0.9, 1.0]),  # at once, where one has been due since
+        (5, 6, 5, [0.5, 1.0]),
+    ],
+)
+def test_another_interval_when_a_run_goes_on(
+    before: int, at: int, then: int, epochs: list[float]
+) -> None:
+    stop = hl.LambdaCallback(on_train_batch_end=lambda run: run.step == at and run.stop())
+    config = quiet(max_epochs=1, val_check_interval=before, lr=0.01)
+    first = hl.train(mlp(), data(), config, callbacks=[stop])
+    result = first.resume(val_check_interval=then)
+    assert result.history["epoch"] == pytest.approx(epochs)
+    assert np.isnan(result.history["val_loss"][-1]) == (then == 3)  # which ends at 0.9
+
+
 def test_a_file_holds_the_validation_of_its_step(tmp_path: Path) -> None:
     config = quiet(
         max_epochs=1, val_check_interval=5, max_steps=6, save_every="5 steps", save_top_k=0,

@@ -269,9 +269,9 @@ class TrainingConfig:
     early_stopping : int, bool or EarlyStopping, optional
         Validation rounds without improvement before training stops.
     monitor : str
-        The value that decides which weights are best, when to stop early, and when the schedule
-        plateau lowers the learning rate: "loss", "val_loss", a metric such as "val_accuracy", or
-        what a callback logs (its ``log_names``).
+        The value that decides which weights are best: "loss", "val_loss", a metric such as
+        "val_accuracy", or what a callback logs (its ``log_names``). Early stopping and the schedule
+        plateau watch it too, unless they name one of their own.
     mode : {"auto", "min", "max"}
         Whether smaller or larger is better; "auto" decides by the loss, the metric or the name.
     restore_best : bool
@@ -448,6 +448,7 @@ class TrainingConfig:
                 fix = f"it belongs to {holders}; write {field}=None"
                 reject(field, f"the optimizer {name!r} has none", getattr(self, field), fix)
         _ = self.optimizer_config  # raises where its settings contradict each other
+        self._scheduler_part().check_rates(self.lr)
         own_warmup = self._scheduler_part().name == "one_cycle"
         if own_warmup and self.warmup not in (0, _DEFAULTS["warmup"]):
             reject(
@@ -510,15 +511,13 @@ class TrainingConfig:
 
     @property
     def scheduler_config(self) -> SchedulerConfig:
-        """The schedule with every setting that it has filled in, warmup and monitor too.
-
-        A plateau's mode stays "auto" until the run knows its metrics.
-        """
+        """The schedule with every setting that it has filled in; a mode may be "auto" still."""
         part = self._scheduler_part().resolved()
         if part.name == "one_cycle":
             return part.replace(warmup=0, max_lr=part.max_lr or self.lr)
         if part.name == "plateau":
-            monitor, mode = part.monitor or self.monitor, part.mode or self.mode
+            monitor = part.monitor or self.monitor
+            mode = part.mode or (self.mode if monitor == self.monitor else "auto")
             return part.replace(warmup=self.warmup, monitor=monitor, mode=mode)
         return part.replace(warmup=self.warmup)
 
@@ -536,7 +535,7 @@ class TrainingConfig:
         monitor : str
             Its name, such as ``"val_loss"``.
         mode : {"auto", "min", "max"}, optional
-            What is asked for. Without it, the configuration's.
+            What is asked for. Without it the configuration's, for its own monitor; else "auto".
         known : mapping of str to {"min", "max"}, optional
             Directions of losses and metrics by their names.
         field : str
@@ -552,7 +551,8 @@ class TrainingConfig:
         ConfigError
             If nothing says it.
         """
-        name, mode = monitor.removeprefix("val_"), mode or self.mode
+        name = monitor.removeprefix("val_")
+        mode = mode or (self.mode if monitor == self.monitor else "auto")
         if mode == "auto" and known is not None and name in known:
             return known[name]
         metrics = self.metrics if isinstance(self.metrics, Mapping) else {}

@@ -351,7 +351,8 @@ class SchedulerConfig(Part):
         Steps (int), ratio of all steps (float below 1) or ``"5 epochs"``. Without it, the
         configuration's. one_cycle has its own and takes no other.
     min_lr : float, optional
-        Lowest learning rate (``eta_min`` in PyTorch); for cosine, warm_restarts and plateau; 0.
+        Lowest learning rate (``eta_min`` in PyTorch), at most ``lr``; for cosine, warm_restarts and
+        plateau; 0.
     start_factor, end_factor : float, optional
         Multipliers at the ends of linear; 1 and 0, so it decays to zero. PyTorch's LinearLR by
         default rises from 1/3 within five steps, which is a warmup: that is ``warmup`` here.
@@ -390,7 +391,8 @@ class SchedulerConfig(Part):
     monitor : str, optional
         What plateau watches. Without it, the configuration's.
     mode : {"auto", "min", "max"}, optional
-        Whether smaller or larger is better. Without it, the configuration's.
+        Whether smaller or larger is better. Without it, the configuration's where both watch the
+        same value; else by the loss, the metric or the name.
 
     Raises
     ------
@@ -477,6 +479,23 @@ class SchedulerConfig(Part):
                 "set pct_start instead",
             )
 
+    def check_rates(self, lr: float) -> None:
+        """Sees that the lowest rate is none above that from which the schedule falls to it.
+
+        Parameters
+        ----------
+        lr : float
+            The learning rate at its peak.
+
+        Raises
+        ------
+        ConfigError
+            If it is above.
+        """
+        if self.min_lr is not None and self.min_lr > lr:
+            fix = "it is a learning rate, no share of one; write a smaller one, or a larger lr"
+            reject("scheduler.min_lr", f"must be at most lr, which is {lr!r}", self.min_lr, fix)
+
     def resolved(self) -> SchedulerConfig:
         """A copy in which every setting that this schedule has is filled in.
 
@@ -500,11 +519,13 @@ class EarlyStopping(Part):
     patience : int
         Validation rounds without improvement after which training stops (>= 1).
     min_delta : float
-        How much better a value must be to count as an improvement (>= 0).
+        How much better a value must be to count as an improvement (>= 0). Which weights are best
+        does not depend on it.
     monitor : str, optional
-        What is watched. Without it, the configuration's.
+        What is watched. Without it, the configuration's, which alone says which weights are best.
     mode : {"auto", "min", "max"}, optional
-        Whether smaller or larger is better. Without it, the configuration's.
+        Whether smaller or larger is better. Without it, the configuration's where both watch the
+        same value; else by the loss, the metric or the name.
     """
 
     patience: int = dataclasses.field(default=10, kw_only=False)

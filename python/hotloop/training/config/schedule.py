@@ -319,25 +319,16 @@ class PlateauState:
         self.cooling = 0
 
     @classmethod
-    def from_config(
-        cls, config: TrainingConfig, known: Mapping[str, str] | None = None
-    ) -> PlateauState:
+    def from_config(cls, config: TrainingConfig, mode: str) -> PlateauState:
         """The state at the start of a training whose scheduler is "plateau".
 
         Parameters
         ----------
         config : TrainingConfig
-        known : mapping of str to {"min", "max"}, optional
-            Directions of losses and metrics by their names.
-
-        Raises
-        ------
-        ConfigError
-            If nothing says whether smaller or larger is better.
+        mode : {"min", "max"}
+            Whether smaller or larger is better of what it watches.
         """
         settings = config.scheduler_config.to_dict()
-        field = "scheduler.monitor" if config.scheduler_config.monitor else "monitor"
-        mode = config.monitor_mode(settings["monitor"], settings["mode"], known, field)
         named = ("factor", "patience", "threshold", "threshold_mode", "cooldown", "min_lr")
         return cls(config.lr, mode=mode, **{name: settings[name] for name in (*named, "eps")})
 

@@ -427,7 +427,9 @@ def val_check(field: str, value: object) -> int | float | None:
     return None if isinstance(found, float) and found == 1.0 else found
 
 
-_EVERY_FIX = "write a number of epochs, '500 steps' or a time such as '10m'"
+_EVERY_FIX = (
+    "write a number of epochs, '500 steps' or a time such as '10m'; save_last=False for none"
+)
 
 
 def save_every(field: str, value: object) -> int | str | None:
@@ -437,7 +439,7 @@ def save_every(field: str, value: object) -> int | str | None:
     if value is None:
         return None
     if isinstance(value, int) and not isinstance(value, bool):
-        epochs: int = whole(1, fix=f"write {field}=None for never")(field, value)
+        epochs: int = whole(1, fix=_EVERY_FIX)(field, value)
         return epochs
     text = value if isinstance(value, str) else ""
     if counted := re.fullmatch(r"\s*(\d+)\s*(step|epoch)s?\s*", text):

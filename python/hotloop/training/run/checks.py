@@ -46,6 +46,7 @@ class ValidationTimes:
         self._n_batches, self._per_step = n_batches, per_step
         self._every_epoch = config.check_val_every_n_epoch
         parts = per_step // config.accumulate_grad_batches  # of a batch, where memory asks for it
+        self._parts = parts
         whole = -(-n_batches // parts)
         interval = config.val_check_interval
         if isinstance(interval, int) and interval > whole:
@@ -65,6 +66,10 @@ class ValidationTimes:
         """Validations of this epoch that are due up to so many of its batches."""
         return 0 if self._interval is None else batches // self._interval
 
+    def _checked(self, at: Position) -> int:
+        """The same up to the last one: by its place, which another interval leaves where it was."""
+        return self._number(at.checked * self._parts)
+
     def is_due(self, at: Position, epoch: int, more: int = 0) -> bool:
         """Whether to validate within the epoch, before the next step.
 
@@ -78,13 +83,13 @@ class ValidationTimes:
         """
         batches = at.batches + more
         is_within = batches < self._n_batches and epoch % self._every_epoch == 0
-        return is_within and self._number(batches) > at.checks
+        return is_within and self._number(batches) > self._checked(at)
 
     def is_due_at_end(self, at: Position, epoch: int) -> bool:
         """Whether to validate at the end of the epoch."""
         if epoch % self._every_epoch:
             return False
-        return self._interval is None or self._number(at.batches) > at.checks
+        return self._interval is None or self._number(at.batches) > self._checked(at)
 
     def leave_out_within(self) -> None:
         """Validates at the ends of epochs alone from now on."""
@@ -92,7 +97,7 @@ class ValidationTimes:
 
     def note(self, at: Position) -> None:
         """A validation has ended there."""
-        at.checks = self._number(at.batches)
+        at.checked = at.batches // self._parts
 
     def steps_until_due(self, at: Position, epoch: int) -> int:
         """Steps that may be run before the next validation within the epoch."""

@@ -7,7 +7,7 @@ loop leaves the core after a step only where a callback wants to hear of steps.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from hotloop.base.rules import reject, whole
@@ -60,19 +60,29 @@ class Events:
             names += found
         return names
 
-    def check_logged(self, monitored: str, row: Mapping[str, float]) -> None:
-        """Sees that the monitored value was logged, where it is a callback's.
+    def check_logged(self, monitored: Iterable[str], row: Collection[str], method: str) -> None:
+        """Sees that the monitored values were logged, those of them that are a callback's.
+
+        Parameters
+        ----------
+        monitored : iterable of str
+            Their names.
+        row : collection of str
+            Names of what is to be judged.
+        method : str
+            In which they are logged.
 
         Raises
         ------
         ConfigError
             If not: nothing would say which weights are best.
         """
-        if monitored in self.logged and monitored not in row:
-            raise ConfigError(
-                f"monitor: {monitored!r} is in log_names of a callback, which must log it in each "
-                f"on_validation_end, got none; call run.log({monitored!r}, value) there"
-            )
+        for name in monitored:
+            if name in self.logged and name not in row:
+                raise ConfigError(
+                    f"monitor: {name!r} is in log_names of a callback, which must log it in each "
+                    f"{method}, got none; call run.log({name!r}, value) there"
+                )
 
     def having(self, method: str) -> list[Any]:
         """The callbacks that have a method."""
@@ -94,22 +104,44 @@ class Events:
 
 
 class Logged(dict[str, float]):
-    """What callbacks have logged of the epoch, by name.
+    """What callbacks have logged of the epoch, by name; what of it is new is to be judged.
+
+    Parameters
+    ----------
+    taken : collection of str
+        Names of the run's own values, which stay.
 
     Attributes
     ----------
-    own : set of str
-        Those that are no values of the run, in the row that they were added to last.
+    new : set of str
+        Those that were logged since :meth:`take`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, taken: Collection[str]) -> None:
         super().__init__()
-        self.own: set[str] = set()
+        self._taken = frozenset(taken)
+        self.new: set[str] = set()
 
-    def add_to(self, row: dict[str, float]) -> None:
-        """Adds them to a row, where the values of the run stay."""
-        self.own |= self.keys() - row.keys()
-        row.update((name, value) for name, value in self.items() if name in self.own)
+    def note(self, name: str, value: float) -> None:
+        """Takes a value."""
+        if name not in self._taken:
+            self[name] = value
+            self.new.add(name)
+
+    def take(self) -> dict[str, float]:
+        """Those that are new, which they are no longer."""
+        found = {name: self[name] for name in self if name in self.new}
+        self.new.clear()
+        return found
+
+    def state_dict(self) -> dict[str, Any]:
+        """The values, as plain ones."""
+        return {"values": dict(self), "new": sorted(self.new)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on from those of a checkpoint."""
+        self.update(state["values"])
+        self.new.update(state["new"])
 
 
 class LambdaCallback:

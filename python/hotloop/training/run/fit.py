@@ -89,7 +89,8 @@ def train(
         now (with ``ema`` or ``swa`` their average), to be read, copied and saved; ``last_path`` and
         ``best_path``; ``stop(reason)``, ``log(name, value)`` into the epoch's row of the history
         and ``set_lr(rate)`` in the place of the schedule. What a callback logs in
-        ``on_validation_end`` can be the ``monitor`` where its attribute ``log_names`` has the name.
+        ``on_validation_end``, without validation data in ``on_epoch_end``, can be the ``monitor``
+        where its attribute ``log_names`` has the name.
     **overrides
         Fields of the configuration, ``lr=3e-4``.
 
@@ -161,7 +162,7 @@ def train(
                     watch = Watch(interrupts, is_quiet=is_quiet)
                     planner.prepare(watch)
                     interrupts.preparing = ""
-                    blind = None
+                    blind = ""
                     if planner.is_fitted_alone:
                         seconds = time.perf_counter() - began
                         if not is_quiet:
@@ -174,17 +175,13 @@ def train(
                         result = run.execute()
                         blind = run.monitored_in_vain
                 except Stopped:
-                    result, blind = _result_of_nothing(planner, time.perf_counter() - began), None
+                    result, blind = _result_of_nothing(planner, time.perf_counter() - began), ""
         finally:
             release(values)
             planner.close()
-    if blind is not None and result.steps and result.stop_reason != "nan":
-        warn(
-            f"train: {blind}, which is monitored, was finite at no epoch, so that none is known to "
-            "be the best, and early stopping takes each for a bad one; look for values that are "
-            "not finite in the validation rows",
-            NotFiniteWarning,
-        )
+    if blind and result.steps and result.stop_reason != "nan":
+        fix = "look for values that are not finite in the validation rows"
+        warn(f"train: {blind}; {fix}", NotFiniteWarning)
     for name, bad in data.bad_samples.items():
         first = next(iter(bad.values()))
         warn(

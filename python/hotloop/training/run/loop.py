@@ -111,7 +111,7 @@ class Run:
         self._checks = self._make_checks()
         self._stop_reason = ""
         self._events = Events(planner.config.callbacks)
-        self._logged = Logged()
+        self._logged = Logged(planner.row_names)
         self.logs: dict[str, float] = {}
         self.exception: BaseException | None = None
         self._has_begun = self._has_ended = False
@@ -169,11 +169,11 @@ class Run:
         Parameters
         ----------
         name : str
-            A loss or metric of the run keeps its own value.
+            A loss, metric or column of the run, such as "lr", keeps its own value.
         value : float
             The last one of an epoch counts, that of ``on_epoch_end`` too.
         """
-        self._logged[name] = float(value)
+        self._logged.note(name, float(value))
 
     def set_lr(self, lr: float) -> None:
         """Sets the learning rate from the next step on, in the place of the schedule's.
@@ -399,13 +399,19 @@ class Run:
         self.epoch = epoch
         at.end_epoch()
         self._note_row(epoch, row, trained)
-        self._heed(epoch, row)
+        own = {name: value for name, value in row.items() if name not in self._logged}
+        has_validation = bool(self._planner.val_plans)
+        self._heed(epoch, own | self._logged.take() if has_validation else own)
         try:
             self._call("on_epoch_end")
         finally:
-            self._logged.add_to(row)
+            row.update(self._logged)
             self._log_row(row)
+            late = self._logged.take()
             self._logged.clear()
+        if not has_validation:  # behind which callbacks would log what is monitored
+            self._events.check_logged(self._monitor.names, own | late, "on_epoch_end")
+            self._heed(epoch, late)
         if self._end is None:  # after the callbacks, which hear of an epoch once
             self._records.heed_step(ended_epoch=epoch)
 
@@ -435,13 +441,14 @@ class Run:
         """Adds the epoch's weights to the average; False: that was interrupted."""
         before, has_first = self.averaging.seconds, self.averaging.first > 0
         with self._planner.explaining_memory():
-            if not self.averaging.take(epoch, lambda: self._interrupts.asked):
-                self._stop_reason = "interrupted"
+            is_taken = self.averaging.take(epoch, lambda: self._interrupts.asked)
+        if not is_taken:
+            self._stop_reason = "interrupted"
         self._timings["validate"] += self.averaging.seconds - before
         if self.averaging.first and not has_first:  # what was best is no average
             self._monitor.begin_again()
             self._records.keeper.begin_again()
-        return self._stop_reason != "interrupted"
+        return is_taken
 
     def _trained_seconds(self, now: float) -> float:
         """Of the epoch up to now, without the validations and saves within it."""
@@ -464,7 +471,6 @@ class Run:
             Seconds of its training.
         validates : bool
         """
-        self._logged.own.clear()
         session = self.runtime.session
         values = self._steps.values(self._steps.train_sums.read(session))
         row = {"epoch": float(epoch), "loss": values.pop("loss"), **values}
@@ -476,8 +482,9 @@ class Run:
                 return None
             self.logs = dict(row)
             self._call("on_validation_end")
-            self._events.check_logged(self._monitor.name, {**self._logged, **row})
-        self._logged.add_to(row)
+            new = {*row, *self._logged.new}
+            self._events.check_logged(self._monitor.names, new, "on_validation_end")
+        row.update(self._logged)
         row["lr"] = self._current_lr()
         if wants_scale(self.config.precision):
             control = session.control()
@@ -497,8 +504,8 @@ class Run:
 
     def _log_row(self, row: dict[str, float]) -> None:
         """Gives the history's last row to the loggers, with what was logged since."""
-        self.history.complete({name: row[name] for name in self._logged.own})
-        self._records.log.log_row(row, self.history, self._at.attempted, self._logged.own)
+        self.history.complete(self._logged)
+        self._records.log.log_row(row, self.history, self._at.attempted, self._logged)
 
     def _validates_within(self, more: int = 0) -> bool:
         """Whether a validation within the epoch is due, when so many more batches have run."""
@@ -515,7 +522,8 @@ class Run:
         self._checks.note(at)
         self._note_row(epoch, row, trained)
         self._log_row(row)
-        self._heed(epoch, {name: row[name] for name in row if name.startswith("val_")})
+        validated = {k: v for k, v in row.items() if k.startswith("val_") and k not in self._logged}
+        self._heed(epoch, validated | self._logged.take())
         self._records.heed_step()
 
     def _find_place(self) -> None:
@@ -546,7 +554,9 @@ class Run:
         at.epoch_samples = self._count_rows(at.batches)
 
     def _heed(self, epoch: float, row: dict[str, float]) -> None:
-        """Does what the monitor makes of an epoch, or of the validated values within one."""
+        """Does what the monitor makes of the new values of an epoch, or of a validation within one:
+        what callbacks logged before the row before was judged with that.
+        """
         verdict = self._monitor.judge(epoch, row)
         if verdict.factor is not None:
             self._at.plateau_factor = verdict.factor
@@ -554,7 +564,7 @@ class Run:
         if verdict.is_best:
             self._weights.keep_best()
             self._best_step = self.step
-            self.matrices.keep_best(is_validated=any(name.startswith("val_") for name in row))
+            self.matrices.keep_best(is_validated="val_loss" in row)
         if self._monitor.name in row and math.isfinite(row[self._monitor.name]):
             self._records.heed_best(row[self._monitor.name], epoch, is_best=verdict.is_best)
         if verdict.is_last:
@@ -757,7 +767,7 @@ class Run:
             "pace": self._pace.state_dict(),
             "swa": self.averaging.state_dict(),
             "best_step": self._best_step,
-            "logged": dict(self._logged),
+            "logged": self._logged.state_dict(),
             "not_finite": self._planner.anomalies.text,
             "history": {name: list(column) for name, column in self.history.items()},
         }
@@ -768,11 +778,13 @@ class Run:
         self.history.update({name: list(column) for name, column in state["history"].items()})
         self._at = Position.from_dict(state["position"])
         self._best_step = state.get("best_step")
-        self._logged.update(state["logged"])
+        self._logged.load_state_dict(state["logged"])
         self._planner.anomalies.go_on(state.get("not_finite"))
         self._samples_before = self._at.samples
         self._monitor.load_state_dict(state["monitor"])
-        self._pace.load_state_dict(state["pace"])
+        if not self._pace.load_state_dict(state["pace"]):
+            multiplier = self._pace.follow(self._applied_at_most, self._at.seconds)
+            self._at.pace_factor = 1.0 if multiplier is None else multiplier
         if state.get("swa"):
             self.averaging.load_state_dict(state["swa"])
         self._take_up(state["control"])
@@ -816,10 +828,9 @@ class Run:
     # ---- the end
 
     @property
-    def monitored_in_vain(self) -> str | None:
-        """The name of the monitored value, where no epoch had a finite one and some had one."""
-        monitor = self._monitor
-        return monitor.name if monitor.n_judged and monitor.best is None else None
+    def monitored_in_vain(self) -> str:
+        """Which monitored values were finite at no epoch, and what follows; "": there are none."""
+        return self._monitor.in_vain
 
     def _conclude(self) -> TrainResult:
         monitor, planner = self._monitor, self._planner

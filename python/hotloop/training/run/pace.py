@@ -4,7 +4,7 @@ Until the share of time is ahead of the share of steps, the table by steps holds
 time that is never met changes nothing, to the last bit. From then on the schedule is that of as
 many steps as the pace so far leads to: ``steps / share``. What the schedule says in shares of the
 training (warmup="5%", the length of a cosine) moves with the time; what it says in steps or epochs
-stays.
+stays. A run that goes on with another limit has the schedule of that one from there on.
 """
 
 from __future__ import annotations
@@ -79,11 +79,17 @@ class Pace:
 
     def state_dict(self) -> dict[str, Any]:
         """What it has learned so far, as plain values."""
-        return {"due": self._due, "is_by_time": self.is_by_time}
+        most = self._config.max_time
+        return {"due": self._due, "is_by_time": self.is_by_time, "max_time": most}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on from a state."""
+    def load_state_dict(self, state: Mapping[str, Any]) -> bool:
+        """Goes on from a state; False: it is of another ``max_time``, whose shares mean nothing
+        here, so that the rate has to be found anew.
+        """
+        if state.get("max_time") != self._config.max_time:
+            return False
         self._due, self.is_by_time = state["due"], state["is_by_time"]
+        return True
 
 
 def warn_of_warmup(config: TrainingConfig, counts: StepCounts) -> None:

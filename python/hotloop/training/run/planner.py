@@ -40,7 +40,7 @@ from hotloop.training.plans.initialization import Fitting, nodes_to_fit
 from hotloop.training.plans.limit import AROUND, DoesNotFit, Limit
 from hotloop.training.plans.loading import choose_workers
 from hotloop.training.plans.lookups import check_lookups
-from hotloop.training.plans.precision import choose, start_scale
+from hotloop.training.plans.precision import choose, start_scale, wants_scale
 from hotloop.training.plans.recomputing import describe, find_share, share_of
 from hotloop.training.plans.runtime import (
     Runtime,
@@ -58,6 +58,7 @@ from hotloop.training.run.monitor import Monitor
 from hotloop.training.run.phases import Phases
 from hotloop.training.run.watch import Watch
 from hotloop.training.run.weights import Weights
+from hotloop.training.scoring.names import COLUMNS, MEASURED
 
 __all__ = ["Planner"]
 
@@ -110,6 +111,8 @@ class Planner:
         "val", or "train" where a few batches are to be overfitted.
     counts : StepCounts
         Optimizer steps by max_epochs and max_steps.
+    row_names : tuple of str
+        Columns and values of the run in a row of its history, beside what callbacks log.
     monitor : Monitor
     weights : Weights
     began : dict of str to int
@@ -841,6 +844,8 @@ class Planner:
         if self.val_sums.names:
             names = self.steps.value_names(self.val_sums, collected=True)
             known += [f"val_{name}" for name in names]
+        columns = COLUMNS if wants_scale(self.config.precision) else ("epoch", "lr", *MEASURED)
+        self.row_names = (*columns, *known)
         known += Events(self.config.callbacks).logged
         if not hasattr(self, "monitor"):  # which stays, whatever is planned anew
             self.monitor = Monitor(self.config, known, self.steps.directions())

@@ -25,8 +25,8 @@ class Position:
         Trained on, in all epochs.
     seconds : float
         Of training, before this call.
-    checks : int
-        Validations within the epoch that were due so far; those that were left out count.
+    checked : int
+        Batches of the epoch, as the data has them, before its last validation within.
     plateau_factor, pace_factor : float
         Of the learning rate.
     held_lr : float or None
@@ -41,14 +41,14 @@ class Position:
     not_applied: int = 0
     samples: int = 0
     seconds: float = 0.0
-    checks: int = 0
+    checked: int = 0
     plateau_factor: float = 1.0
     pace_factor: float = 1.0
     held_lr: float | None = None
 
     def end_epoch(self) -> None:
         """The next epoch has not begun."""
-        self.batches = self.epoch_samples = self.checks = 0
+        self.batches = self.epoch_samples = self.checked = 0
         self.epoch_seconds = self.epoch_wait = 0.0
 
     def to_dict(self) -> dict[str, Any]:

@@ -206,8 +206,9 @@ class Records:
         has_best = any(name.startswith("hotloop.best.") for name in snapshot.tensors)
         if self._planner.config.restore_best and not has_best:
             # Its best weights were not kept: the best of this run is that of the epochs to come.
-            monitor = state["monitor"] | {"best": None, "best_epoch": None}
-            state = state | {"monitor": monitor}
+            monitor = state["monitor"]
+            unknown = monitor["best"] | {"best": None, "best_epoch": None}
+            state = state | {"monitor": monitor | {"best": unknown}}
         self._run.load_state_dict(state)
         self.log.load_state_dict(state.get("loggers", {}))
         self._run.matrices.load(snapshot.tensors)
