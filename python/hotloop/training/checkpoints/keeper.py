@@ -144,6 +144,7 @@ class Keeper:
         self._best: list[tuple[float, str]] = []  # (score, path), the best first
         self._commit = 0
         self._n_failed = 0
+        self._is_owed = False  # an epoch's end wanted a checkpoint while another file was written
 
     # ---- before the first step
 
@@ -263,6 +264,8 @@ class Keeper:
         """Steps that may be run before a checkpoint is due; 1 where one waits for a step's end."""
         if not self.saves_last or self._writer.is_busy:
             return sys.maxsize
+        if self._is_owed:
+            return 1
         if self._unit == "steps":
             return max(self.handed_at + int(self._every) - steps, 1)
         since = time.perf_counter() - self._saved_time
@@ -272,7 +275,10 @@ class Keeper:
     def is_due(self, steps: int, *, ended_epoch: int | None = None) -> bool:
         """Whether a checkpoint is to be written now.
 
-        While one is being written none is due by steps or time: the next one comes later. Epochs
+        While a file is being written none is due by steps or time: the next one comes later. An
+        epoch's end that wants one then, as one that was the best and whose model is being written
+        does, is owed it: it is due after the first step that finds the writer free. Where models
+        take the writer at every epoch's end, the second end that is owed one waits for it. Epochs
         that were asked for have one each, and saving waits for the writer.
 
         Parameters
@@ -284,8 +290,6 @@ class Keeper:
         """
         if not self.saves_last or steps <= self.handed_at:
             return False
-        if self._writer.is_busy and self._unit != "epochs":
-            return False
         since = time.perf_counter() - self._saved_time
         if self._unit == "steps":
             is_due = steps - self.handed_at >= self._every
@@ -294,22 +298,38 @@ class Keeper:
         elif self._unit == "epochs":
             is_due = ended_epoch is not None and ended_epoch - self._epoch >= self._every
         else:
-            is_due = since >= self._rest and (ended_epoch is not None or since >= _WITHIN_EPOCH)
-        return is_due and self._folder.open() is not None
+            is_late = ended_epoch is not None or since >= _WITHIN_EPOCH
+            is_due = self._is_owed or (since >= self._rest and is_late)
+        if is_due and self._writer.is_busy and self._unit != "epochs":
+            was_owed = self._is_owed
+            self._is_owed = was_owed or ended_epoch is not None
+            if not was_owed or ended_epoch is None or self.best_can_wait:
+                return False
+        if is_due and self._folder.open() is None:
+            is_due = self._is_owed = False
+        return is_due
 
     @property
     def _rest(self) -> float:
         return max(_BETWEEN, self._cost / _SHARE)
 
+    @property
+    def best_can_wait(self) -> bool:
+        """Whether a best model may be written later: the run keeps its weights until it ends."""
+        return self._config.restore_best and self._config.save_top_k == 1
+
     def is_best_due(self) -> bool:
-        """Whether a best model is to be written at once; else it is when the run ends."""
+        """Whether a best model is to be written at once; else it is when the run ends.
+
+        A checkpoint that is owed goes first: it has the best weights too.
+        """
         if not self._config.enable_checkpointing or self._config.save_top_k == 0:
             return False
         if self._folder.open() is None:
             return False
-        if self._config.save_top_k != 1:
+        if not self.best_can_wait:
             return True
-        is_free = not self._writer.is_busy
+        is_free = not self._writer.is_busy and not self._is_owed
         return is_free and time.perf_counter() - self._best_time >= self._rest
 
     def is_wanted(self, score: float) -> bool:
@@ -347,7 +367,7 @@ class Keeper:
         self._commit += 1
         snapshot.run["commit"], snapshot.run["time"] = self._commit, time.time()
         path = os.path.join(folder, CHECKPOINTS, f"step-{steps:09d}.safetensors")
-        self.handed_at, self._epoch = steps, epoch
+        self.handed_at, self._epoch, self._is_owed = steps, epoch, False
         self._saved_time = time.perf_counter()
         self._writer.submit("last", lambda: self._write(snapshot, path, steps))
 

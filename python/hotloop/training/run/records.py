@@ -380,8 +380,7 @@ class Records:
         keeper, config = self.keeper, self._planner.config
         if not keeper.is_wanted(score) or (config.save_top_k == 1 and not is_best):
             return
-        waits = config.restore_best and config.save_top_k == 1
-        if (waits and not keeper.is_best_due()) or self.folder.open() is None:
+        if not keeper.is_best_due():
             return
         with self._run.showing_weights():
             self._hand_best(score, epoch)
