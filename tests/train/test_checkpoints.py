@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import warnings
 from collections import namedtuple
 from pathlib import Path
 from typing import Any
@@ -185,7 +186,7 @@ def test_max_disk_has_room_for_the_checkpoint_and_the_best_model(tmp_path: Path)
     hl.train(wide(), data(), config_of(tmp_path / "a", max_epochs=1))
     step = max(sizes_in(tmp_path / "a").values())
     config = config_of(tmp_path / "b", max_disk=int(1.1 * step))
-    with pytest.raises(hl.ConfigError, match="max_disk: .* and its best model .*save_top_k=0"):
+    with pytest.raises(hl.ConfigError, match=r"max_disk: .* and its best model .*save_top_k=0"):
         hl.train(wide(), data(), config)
     hl.train(wide(), data(), config.replace(save_top_k=0))
     assert sum(sizes_in(tmp_path / "b").values()) <= 1.1 * step
@@ -252,7 +253,66 @@ def test_a_disk_that_refuses_is_said_once_and_at_the_end(
     assert "result.save(path)" in last
     assert len(said("full", "full", "")) == 1  # the end is on disk
     assert len(said("full", "quota", "quota", "full", "")) == 3
-    first, second, last = said("full", "", "full", "full")
+    _, _, last = said("full", "", "full", "full")
     assert "(2 times)" in last
     assert "the latest is " in last
     assert "step-000000020.safetensors" in last
+
+
+# ---- going on
+
+
+@pytest.mark.parametrize(("then", "now"), [("32-true", "16-mixed"), ("16-mixed", "32-true")])
+def test_another_precision_begins_with_its_own_loss_scale(
+    then: str, now: str, tmp_path: Path
+) -> None:
+    config = config_of(tmp_path, max_epochs=1, precision=then)
+    first = hl.train(mlp(), data(), config)
+    whole = hl.train(mlp(), data(), config, output_dir=None, precision=now)
+    scales = {"16-mixed": 65536.0, "32-true": 1.0}
+    seen: list[float] = []
+    note = hl.LambdaCallback(
+        on_epoch_end=lambda run: seen.append(run.runtime.session.control()["loss_scale"])
+    )
+    again = hl.train(
+        mlp(), data(), resume=first.last_path, precision=now, resume_strict=False, max_epochs=2,
+        callbacks=[note],
+    )  # fmt: skip
+    assert seen == [scales[now]]
+    assert ("loss_scale" in again.history) == ("16-mixed" in (then, now))
+    if now == "16-mixed":
+        assert whole.history["loss_scale"] == again.history["loss_scale"][1:]
+    strict = hl.train(mlp(), data(), resume=first.last_path, max_epochs=3, callbacks=[note])
+    assert strict.epochs == 3
+    assert seen[1:] == [scales[then]] * 2
+
+
+class Counts:
+    """How often it is called for which epoch."""
+
+    def __init__(self) -> None:
+        self.epochs: list[int] = []
+
+    def on_epoch_end(self, run: Any) -> None:
+        self.epochs.append(run.epoch)
+
+
+def test_callbacks_beside_a_checkpoint_are_given_again(tmp_path: Path) -> None:
+    first = hl.train(mlp(), data(), config_of(tmp_path, max_epochs=1), callbacks=[Counts()])
+    again = Counts()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        hl.train(mlp(), data(), resume=first.last_path, callbacks=[again], max_epochs=2)
+    assert again.epochs == [2]
+    with pytest.warns(hl.CheckpointWarning, match="give callbacks= again"):
+        hl.train(mlp(), data(), resume=True, output_dir=tmp_path, max_epochs=3, callbacks=[])
+
+
+def test_a_callback_that_is_given_twice_is_called_once(tmp_path: Path) -> None:
+    counts = Counts()
+    config = config_of(tmp_path, max_epochs=1, callbacks=[counts], output_dir=None)
+    result = hl.train(mlp(), data(), config, callbacks=[counts])
+    assert counts.epochs == [1]
+    result = hl.train(mlp(), data(), resume=result, callbacks=[counts], max_epochs=2)
+    hl.train(mlp(), data(), resume=result, callbacks=[counts, Counts()], max_epochs=3)
+    assert counts.epochs == [1, 2, 3]

@@ -534,6 +534,11 @@ def test_failed_runs_are_failed(wandb: Any, mlflow: Any, calls: Calls) -> None:
         )  # fmt: skip
     assert calls.of("finish") == [((), {"exit_code": 1})]
     assert calls.of("end_run") == [(("FAILED",), {})]
+    calls.clear()
+    config = quiet(max_epochs=4, lr=3e38, optimizer="sgd", gradient_clip_val=0, logger="wandb")
+    with pytest.raises(hl.NotFiniteError):
+        hl.train(mlp(), data(), config, on_nan="raise")
+    assert calls.of("finish") == [((), {"exit_code": 1})]
 
 
 def test_trackio(trackio: Any, calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
