@@ -28,12 +28,14 @@ div.wide{overflow-x:auto} summary{cursor:pointer}
 """
 
 
-def make_page(result: TrainResult, plan: str) -> str:
+def make_page(result: TrainResult, title: str, model: str, plan: str) -> str:
     """The page of :meth:`TrainResult.report`.
 
     Parameters
     ----------
     result : TrainResult
+    title, model : str
+        The class and the text of its model, which may have been dropped.
     plan : str
         Of the training step.
 
@@ -46,7 +48,6 @@ def make_page(result: TrainResult, plan: str) -> str:
     ConfigError
         If matplotlib is not installed.
     """
-    title, model = result.describe_model()
     parts = [f"<p>{html.escape(repr(result))}</p>"]
     if result.history:  # an epoch that did not end may have rows of validations within it
         parts += [_heading("Curves"), _curves(result)]
