@@ -137,8 +137,8 @@ MUTANTS = [
     Mutant(
         "parameters-are-set-twice",
         _TRACKERS,
-        "if not start.known:",
-        "if True:",
+        "not start.known and ",
+        "",
         python(_TESTS + "test_trackers_go_on"),
     ),
     Mutant(

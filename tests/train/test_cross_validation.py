@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gc
-import json
 import html
+import json
 import re
 import statistics
 import warnings
@@ -453,7 +453,7 @@ def test_a_result_without_its_model_says_so(tmp_path: Path) -> None:
         lambda: hl.save(result, tmp_path / "m"),
         lambda: result.save(tmp_path / "m"),
     ):
-        with pytest.raises(hl.ConfigError, match="was dropped; write .*keep_models=True"):
+        with pytest.raises(hl.ConfigError, match=r"was dropped; write .*keep_models=True"):
             call()
 
 
