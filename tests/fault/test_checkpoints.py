@@ -56,6 +56,13 @@ def run(folder, seconds=0.0):
     )
 """
 START = RUN + "run(sys.argv[1], 0.03)\n"
+# By default a checkpoint comes ten seconds after the one before, here a twentieth of one.
+UNASKED = f"""{RUN.replace(f'save_every="{EVERY} steps", ', "")}
+from hotloop.training.checkpoints import keeper
+
+keeper._BETWEEN, keeper._SHARE = 0.05, float("inf")
+run(sys.argv[1], 0.03)
+"""
 CARELESS = f"""{RUN}
 from hotloop import _core
 
@@ -123,6 +130,13 @@ def check_and_go_on(folder: Path, known: int, whole: dict[str, bytes]) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_killed_runs_go_on(seed: int, tmp_path: Path, whole: dict[str, bytes]) -> None:
     check_and_go_on(tmp_path, kill_one(tmp_path, seed), whole)
+
+
+def test_a_killed_run_that_did_not_ask_for_checkpoints_goes_on(
+    tmp_path: Path, whole: dict[str, bytes]
+) -> None:
+    """Nearly each of its epochs is the best so far, whose model is written besides."""
+    check_and_go_on(tmp_path, kill_one(tmp_path, 0, UNASKED), whole)
 
 
 @pytest.mark.long

@@ -9,6 +9,7 @@ _RECORDS = "python/hotloop/training/run/records.py"
 _FILE = "python/hotloop/interop/safetensors_file.py"
 _TESTS, _KILLS = "tests/train/test_resume.py::", "tests/fault/test_checkpoints.py::"
 _STEPS = _TESTS + "test_every_step"
+_DISK = "tests/train/test_checkpoints.py::"
 
 MUTANTS = [
     Mutant(
@@ -126,8 +127,8 @@ MUTANTS = [
     Mutant(
         "callbacks-do-not-hear-of-the-last-file",
         _RECORDS,
-        "self.keeper.wait()\n            self._tell()",
-        "self.keeper.wait()",
+        "self._tell(self.keeper.poll(is_over=True, has_result=not failed))",
+        "pass",
         python(_TESTS + "test_callbacks_hear_of_every_file"),
     ),
     Mutant(
@@ -187,8 +188,64 @@ MUTANTS = [
     Mutant(
         "an-epoch-that-was-asked-for-has-no-checkpoint",
         _KEEPER,
-        'if self._writer.is_busy and self._unit != "epochs":',
-        "if self._writer.is_busy:",
+        'if is_due and self._writer.is_busy and self._unit != "epochs":',
+        "if is_due and self._writer.is_busy:",
         python(_TESTS + "test_each_epoch_that_is_asked_for_has_a_checkpoint"),
+    ),
+    Mutant(
+        "a-best-models-file-takes-an-epochs-checkpoint",
+        _KEEPER,
+        "self._is_owed = was_owed or ended_epoch is not None",
+        "pass",
+        python(_DISK + "test_an_epoch_whose_model_is_the_best_has_its_checkpoint"),
+    ),
+    Mutant(
+        "models-of-every-epoch-keep-checkpoints-out",
+        _KEEPER,
+        "if not was_owed or ended_epoch is None or self.best_can_wait:",
+        "if True:",
+        python(_DISK + "test_models_of_every_epoch_leave_room_for_checkpoints"),
+    ),
+    Mutant(
+        "a-best-model-goes-before-a-checkpoint-that-is-owed",
+        _KEEPER,
+        "is_free = not self._writer.is_busy and not self._is_owed",
+        "is_free = not self._writer.is_busy",
+        python(_DISK + "test_a_best_model_waits_for_a_checkpoint_that_is_owed"),
+    ),
+    Mutant(
+        "room-is-asked-twice",
+        _KEEPER,
+        "max(needed - sum(self._sizes().values()), one)",
+        "needed",
+        python(_DISK + "test_a_run_that_fits_the_disk_goes_on_there"),
+    ),
+    Mutant(
+        "max-disk-has-room-for-one-of-two",
+        _KEEPER,
+        "least = last_bytes + best_bytes * (k != 0)",
+        "least = max(last_bytes, best_bytes)",
+        python(_DISK + "test_max_disk_has_room_for_the_checkpoint_and_the_best_model"),
+    ),
+    Mutant(
+        "the-best-model-stays-beyond-max-disk",
+        _KEEPER,
+        "[path for _, path in reversed(self._best)]",
+        "[path for _, path in reversed(self._best[1:])]",
+        python(_DISK + "test_files_that_are_larger_than_was_known_keep_max_disk"),
+    ),
+    Mutant(
+        "a-scale-of-another-precision-is-taken",
+        _RESUMING,
+        "snapshot = snapshot.without_scale()",
+        "pass",
+        python(_DISK + "test_another_precision_begins_with_its_own_loss_scale"),
+    ),
+    Mutant(
+        "a-run-that-raises-ends-well",
+        _LOOP,
+        'self._call("on_exception" if fails else "on_train_end")',
+        'self._call("on_train_end")',
+        python("tests/train/test_events.py::test_a_run_that_raises_ends_by_an_exception"),
     ),
 ]

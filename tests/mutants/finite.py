@@ -128,7 +128,7 @@ MUTANTS = [
     ),
     Mutant(
         "an-anomaly-ends-training-quietly",
-        _RUN + "fit.py",
+        _RUN + "loop.py",
         'config.on_nan == "raise" or config.detect_anomaly',
         'config.on_nan == "raise"',
         python(_TESTS + "test_what_is_an_anomaly"),

@@ -52,7 +52,7 @@ MUTANTS = [
     Mutant(
         "moments-of-another-optimizer-are-taken",
         "python/hotloop/training/run/fit.py",
-        "        resumed = with_own_moments(resumed, config)\n",
+        "        resumed = with_own_state(resumed, config)\n",
         "",
         python(_MOMENTS + "test_another_optimizer_begins_anew"),
     ),

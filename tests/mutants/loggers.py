@@ -130,15 +130,15 @@ MUTANTS = [
     Mutant(
         "a-run-of-the-users-is-finished",
         _TRACKERS,
-        "if self._is_own:\n            self._run.finish",
+        "if not self.is_shared:\n            self._run.finish",
         "if True:\n            self._run.finish",
         python(_TESTS + "test_a_run_of_wandb_that_is_there"),
     ),
     Mutant(
         "parameters-are-set-twice",
         _TRACKERS,
-        "if not start.known:",
-        "if True:",
+        "not start.known and ",
+        "",
         python(_TESTS + "test_trackers_go_on"),
     ),
     Mutant(

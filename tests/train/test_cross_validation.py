@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import html
+import json
 import re
 import statistics
 import warnings
@@ -439,6 +440,62 @@ def test_models_are_kept_or_dropped() -> None:
     assert found.classes == ["high", "low", "mid"]
     assert set(found.labels) <= set(found.classes)
     assert all(result.model is not None for result in run(classes()).results)
+
+
+def test_a_result_without_its_model_says_so(tmp_path: Path) -> None:
+    result = run(classes(), keep_models=False).results[0]
+    X, _ = classes()
+    for call in (
+        result.resume,
+        lambda: hl.predict(result, X),
+        lambda: hl.evaluate(result, classes()),
+        lambda: hl.train(result, classes()),
+        lambda: hl.save(result, tmp_path / "m"),
+        lambda: result.save(tmp_path / "m"),
+    ):
+        with pytest.raises(hl.ConfigError, match=r"was dropped; write .*keep_models=True"):
+            call()
+
+
+class Seen:
+    """A logger that all folds share."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[int, dict[str, float]]] = []
+
+    def log(self, values: dict[str, float], step: int) -> None:
+        self.calls.append((step, values))
+
+
+def test_a_logger_hears_which_fold_it_is(tmp_path: Path) -> None:
+    """And steps that do not fall, which trackers refuse."""
+    seen, inner = Seen(), Seen()
+    within = hl.LambdaCallback(
+        on_train_end=lambda run: hl.train(mlp(), classes(), quiet(max_epochs=1, logger=inner))
+    )
+    found = run(
+        classes(), logger=[seen, "jsonl"], callbacks=[within], max_epochs=2, log_every_n_steps=1,
+        output_dir=tmp_path, enable_checkpointing=True,
+    )  # fmt: skip
+    steps = [step for step, _ in seen.calls]
+    assert steps == sorted(steps)
+    n = [result.steps for result in found.results]
+    assert {int(values["fold"]) for _, values in seen.calls} == {1, 2, 3}
+    for step, values in seen.calls:
+        k = int(values["fold"]) - 1
+        assert sum(n[:k]) < step <= sum(n[: k + 1])
+    assert all("fold" not in values for _, values in inner.calls)
+    assert {step for step, _ in inner.calls} <= set(range(1, 100))
+    lines = [json.loads(x) for x in Path(found.results[2].log_path).read_text().splitlines()]
+    assert lines[0]["step"] == 1  # its own file
+    assert all("fold" not in line for line in lines)
+    seen.calls.clear()
+    found.results[1].resume(max_epochs=3)
+    assert {values["fold"] for _, values in seen.calls} == {2.0}
+    assert seen.calls[0][0] == n[0] + n[1] + 1
+    seen.calls.clear()
+    hl.train(mlp(), classes(), quiet(max_epochs=1, logger=seen))
+    assert all("fold" not in values for _, values in seen.calls)
 
 
 def test_predictions_are_left_out_where_they_are_not_wanted() -> None:

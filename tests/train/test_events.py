@@ -129,6 +129,26 @@ def test_exceptions() -> None:
     assert seen == [(caught.value, 1)]
 
 
+@pytest.mark.parametrize("how", [{"on_nan": "raise"}, {"detect_anomaly": True}])
+def test_a_run_that_raises_ends_by_an_exception(how: dict[str, Any]) -> None:
+    """Callbacks see the model that the caller has, and its loggers a run that failed."""
+    seen: list[Any] = []
+    note = hl.LambdaCallback(
+        on_exception=lambda run: seen.append((run.exception, weights(run.model))),
+        on_train_end=lambda run: seen.append("end"),
+    )
+    model = mlp()
+    config = quiet(max_epochs=4, lr=3e38, optimizer="sgd", gradient_clip_val=0)
+    with pytest.raises(hl.NotFiniteError, match="has the last finite weights") as caught:
+        hl.train(model, data(), config, callbacks=[note], **how)
+    (one,) = seen
+    assert one[0] is caught.value
+    assert same_bits(one[1], weights(model))
+    seen.clear()
+    assert hl.train(mlp(), data(), config, callbacks=[note]).stop_reason == "nan"
+    assert seen == ["end"]
+
+
 @pytest.mark.parametrize("every", [0, -1, 1.5, "often"])
 def test_wrong_spacings(every: Any) -> None:
     callback = hl.LambdaCallback(every_n_steps=every, on_train_batch_end=print)

@@ -534,6 +534,32 @@ def test_failed_runs_are_failed(wandb: Any, mlflow: Any, calls: Calls) -> None:
         )  # fmt: skip
     assert calls.of("finish") == [((), {"exit_code": 1})]
     assert calls.of("end_run") == [(("FAILED",), {})]
+    calls.clear()
+    config = quiet(max_epochs=4, lr=3e38, optimizer="sgd", gradient_clip_val=0, logger="wandb")
+    with pytest.raises(hl.NotFiniteError):
+        hl.train(mlp(), data(), config, on_nan="raise")
+    assert calls.of("finish") == [((), {"exit_code": 1})]
+
+
+def test_trackers_runs_of_folds(wandb: Any, mlflow: Any, calls: Calls) -> None:
+    """Each fold has a run, whose name says which; one that is there is that of all."""
+    config = quiet(max_epochs=1, logger=["wandb", "mlflow"])
+    hl.cross_validate(mlp, (X, Y), config, 2)
+    names = [named["name"] for _, named in calls.of("init")]
+    assert [name.rpartition("-")[2] for name in names] == ["fold1", "fold2"]
+    assert [named["run_name"] for _, named in calls.of("start_run")] == names
+    assert all("fold" not in values for (values,), _ in calls.of("log"))
+    calls.clear()
+    wandb.run = make_run(calls, id="mine")
+    mlflow.active_run = lambda: types.SimpleNamespace(info=types.SimpleNamespace(run_id="r"))
+    hl.cross_validate(mlp, (X, Y), config, 2)
+    assert not calls.of("init")
+    for name in ("log", "log_metrics"):
+        told = calls.of(name)
+        steps = [named["step"] for _, named in told]
+        assert steps == sorted(set(steps))
+        assert [values["fold"] for (values,), _ in told] == [1.0, 2.0]
+    assert len(calls.of("log_params")) == 1
 
 
 def test_trackio(trackio: Any, calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:

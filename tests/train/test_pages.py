@@ -88,6 +88,34 @@ def test_pages_of_other_runs(tmp_path: Path) -> None:
     assert page.find("head/title").text == "Linear: hotloop run"
 
 
+def test_a_run_that_ended_within_its_first_epoch(tmp_path: Path) -> None:
+    """Its validations within are rows of the history."""
+    stop = hl.LambdaCallback(on_train_batch_end=lambda run: run.step == 4 and run.stop())
+    result = train(val_check_interval=1, callbacks=[stop])
+    assert (result.epochs, len(result.history["val_loss"])) == (0, 3)
+    assert "val_loss" in result.report(tmp_path / "run.html")
+    page, tables = read(tmp_path / "run.html")
+    assert [row[0] for row in tables["Epochs"][1:]] == ["0.2", "0.4", "0.6"]
+    assert len(list(page.iter(SVG + "svg"))) == 1
+
+
+def test_validations_within_epochs_are_counted_as_rows(tmp_path: Path) -> None:
+    train(max_epochs=300, val_check_interval=1).report(tmp_path / "run.html")
+    _, tables = read(tmp_path / "run.html")
+    assert len(tables["Epochs"]) == 1 + 500  # of 1500
+    assert tables["Epochs"][-1][0] == "300"
+
+
+def test_the_page_of_a_fold_whose_model_was_dropped(tmp_path: Path) -> None:
+    found = hl.cross_validate(
+        lambda: nn.Linear(6, 3), (X, NAMES), quiet(max_epochs=1), 2, keep_models=False
+    )
+    found.results[0].report(tmp_path / "run.html")
+    page, _ = read(tmp_path / "run.html")
+    assert page.find("head/title").text == "Linear: hotloop run"
+    assert "Linear(in_features=6" in "".join(page.itertext())
+
+
 def test_a_page_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(hl.CheckpointError, match=r"run\.html"):
         train().report(tmp_path / "none" / "run.html")

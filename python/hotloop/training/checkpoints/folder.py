@@ -95,6 +95,11 @@ class RunFolder:
         return self._parent
 
     @property
+    def continued(self) -> str | None:
+        """That of the run that is continued, where it goes on there."""
+        return self._continued
+
+    @property
     def is_refused(self) -> bool:
         """Whether the disk refused it, so that nothing will be written."""
         return self._is_refused

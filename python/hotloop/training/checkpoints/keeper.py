@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
@@ -36,6 +37,8 @@ __all__ = ["CHECKPOINTS", "Keeper", "Kept", "checkpoints_in", "names_in"]
 
 CHECKPOINTS = "checkpoints"
 _KEPT = 2  # checkpoints from which the run can be continued
+_KINDS = {"last": "checkpoint", "best": "file of the best model"}  # of the writer's jobs
+_NUMBER = re.compile(r"\d+")
 _STEP = re.compile(r"step-(\d+)\.safetensors")
 _BETWEEN = 10.0  # seconds between saves that were not asked for, at least
 _WITHIN_EPOCH = 300.0  # and at most, within a long epoch
@@ -143,7 +146,8 @@ class Keeper:
         self._kept: list[Kept] = []
         self._best: list[tuple[float, str]] = []  # (score, path), the best first
         self._commit = 0
-        self._n_failed = 0
+        self._failed: dict[str, list[str]] = {}  # by kind, why, since the last that was written
+        self._is_owed = False  # an epoch's end wanted a checkpoint while another file was written
 
     # ---- before the first step
 
@@ -175,35 +179,50 @@ class Keeper:
         Raises
         ------
         ConfigError
-            If ``max_disk`` holds no checkpoint.
+            If ``max_disk`` has no room for a checkpoint and the best model side by side.
         CheckpointError
             If output was asked for and the disk has no room for it.
         """
         self.handed_at, self._epoch = steps, epoch
         if not self._config.enable_checkpointing:
             return
-        needed = n_bytes * (_KEPT + 1) * self._config.save_last
-        needed += best_bytes * max(self._config.save_top_k, 0)
+        last_bytes = n_bytes * self._config.save_last
+        k = self._config.save_top_k
+        least = last_bytes + best_bytes * (k != 0)
         most = self._config.max_disk
-        if most is not None and max(n_bytes * self._config.save_last, best_bytes) > most:
+        if most is not None and least > most:
+            best = f" and its best model {format_bytes(best_bytes)}" if k != 0 else ""
             raise ConfigError(
-                f"max_disk: a checkpoint of this run takes {format_bytes(n_bytes)}, got "
-                f"{format_bytes(most)}; allow more, or write enable_checkpointing=False"
+                f"max_disk: a checkpoint of this run takes {format_bytes(last_bytes)}{best}, got "
+                f"{format_bytes(most)}; allow more, or write "
+                f"{'save_top_k=0 or ' * bool(best)}enable_checkpointing=False"
             )
+        if (continued := self._folder.continued) is not None:
+            self._find_files(continued, scores, damaged, since)
+        needed = last_bytes * (_KEPT + 1) + best_bytes * max(k, 0)
         needed = needed if most is None else min(needed, most + n_bytes)
-        self._check_room(needed)
+        # What lies there goes when new files have come, each of which is written beside it.
+        one = max(last_bytes, best_bytes * (k != 0))
+        self._check_room(max(needed - sum(self._sizes().values()), one))
         if self._folder.is_asked and (path := self._folder.open(announce=False)) is not None:
-            known = checkpoints_in(path)
-            self._commit = max((one.commit for one in known), default=0)
-            self._kept = sorted(known, key=lambda one: one.path in damaged or one.commit < 0)
-            self.last_path = self._kept[0].path if self._kept else None
-            self._find_best(path, scores, since)
+            # Once more, as another process may have gone on there until the folder was this one's.
+            self._find_files(path, scores, damaged, since)
+
+    def _find_files(
+        self, folder: str, scores: Mapping[float, float], damaged: Collection[str], since: int
+    ) -> None:
+        """The checkpoints and best models that lie in a folder already."""
+        known = checkpoints_in(folder)
+        self._commit = max((one.commit for one in known), default=0)
+        self._kept = sorted(known, key=lambda one: one.path in damaged or one.commit < 0)
+        self.last_path = self._kept[0].path if self._kept else None
+        self._find_best(folder, scores, since)
 
     def _find_best(self, folder: str, scores: Mapping[float, float], since: int) -> None:
         """The models of this run's epochs: those of another monitor, or of epochs that a run which
         went another way had, are left where they are.
         """
-        directory = os.path.join(folder, CHECKPOINTS)
+        directory, self._best = os.path.join(folder, CHECKPOINTS), []
         for name in names_in(directory):
             if not name.startswith("best-"):
                 continue
@@ -236,14 +255,9 @@ class Keeper:
             raise CheckpointError(f"output_dir: {text}; {fix}")
         if (path := self._folder.open(announce=False, before_training=True)) is None:
             return
-        trial = os.path.join(path, f".room.{os.getpid()}")
         try:
-            file = os.open(trial, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
-            try:
-                os.posix_fallocate(file, 0, max(needed, 1))
-            finally:
-                os.close(file)
-                os.unlink(trial)
+            with tempfile.TemporaryFile(dir=path) as file:  # has no name: a kill leaves nothing
+                os.posix_fallocate(file.fileno(), 0, max(needed, 1))
         except OSError as error:  # a quota, for one, which disk_usage does not know
             raise CheckpointError(f"output_dir: {text}, got: {error}; {fix}") from error
 
@@ -263,6 +277,8 @@ class Keeper:
         """Steps that may be run before a checkpoint is due; 1 where one waits for a step's end."""
         if not self.saves_last or self._writer.is_busy:
             return sys.maxsize
+        if self._is_owed:
+            return 1
         if self._unit == "steps":
             return max(self.handed_at + int(self._every) - steps, 1)
         since = time.perf_counter() - self._saved_time
@@ -272,7 +288,10 @@ class Keeper:
     def is_due(self, steps: int, *, ended_epoch: int | None = None) -> bool:
         """Whether a checkpoint is to be written now.
 
-        While one is being written none is due by steps or time: the next one comes later. Epochs
+        While a file is being written none is due by steps or time: the next one comes later. An
+        epoch's end that wants one then, as one that was the best and whose model is being written
+        does, is owed it: it is due after the first step that finds the writer free. Where models
+        take the writer at every epoch's end, the second end that is owed one waits for it. Epochs
         that were asked for have one each, and saving waits for the writer.
 
         Parameters
@@ -284,8 +303,6 @@ class Keeper:
         """
         if not self.saves_last or steps <= self.handed_at:
             return False
-        if self._writer.is_busy and self._unit != "epochs":
-            return False
         since = time.perf_counter() - self._saved_time
         if self._unit == "steps":
             is_due = steps - self.handed_at >= self._every
@@ -294,22 +311,38 @@ class Keeper:
         elif self._unit == "epochs":
             is_due = ended_epoch is not None and ended_epoch - self._epoch >= self._every
         else:
-            is_due = since >= self._rest and (ended_epoch is not None or since >= _WITHIN_EPOCH)
-        return is_due and self._folder.open() is not None
+            is_late = ended_epoch is not None or since >= _WITHIN_EPOCH
+            is_due = self._is_owed or (since >= self._rest and is_late)
+        if is_due and self._writer.is_busy and self._unit != "epochs":
+            was_owed = self._is_owed
+            self._is_owed = was_owed or ended_epoch is not None
+            if not was_owed or ended_epoch is None or self.best_can_wait:
+                return False
+        if is_due and self._folder.open() is None:
+            is_due = self._is_owed = False
+        return is_due
 
     @property
     def _rest(self) -> float:
         return max(_BETWEEN, self._cost / _SHARE)
 
+    @property
+    def best_can_wait(self) -> bool:
+        """Whether a best model may be written later: the run keeps its weights until it ends."""
+        return self._config.restore_best and self._config.save_top_k == 1
+
     def is_best_due(self) -> bool:
-        """Whether a best model is to be written at once; else it is when the run ends."""
+        """Whether a best model is to be written at once; else it is when the run ends.
+
+        A checkpoint that is owed goes first: it has the best weights too.
+        """
         if not self._config.enable_checkpointing or self._config.save_top_k == 0:
             return False
         if self._folder.open() is None:
             return False
-        if self._config.save_top_k != 1:
+        if not self.best_can_wait:
             return True
-        is_free = not self._writer.is_busy
+        is_free = not self._writer.is_busy and not self._is_owed
         return is_free and time.perf_counter() - self._best_time >= self._rest
 
     def is_wanted(self, score: float) -> bool:
@@ -347,7 +380,7 @@ class Keeper:
         self._commit += 1
         snapshot.run["commit"], snapshot.run["time"] = self._commit, time.time()
         path = os.path.join(folder, CHECKPOINTS, f"step-{steps:09d}.safetensors")
-        self.handed_at, self._epoch = steps, epoch
+        self.handed_at, self._epoch, self._is_owed = steps, epoch, False
         self._saved_time = time.perf_counter()
         self._writer.submit("last", lambda: self._write(snapshot, path, steps))
 
@@ -358,14 +391,20 @@ class Keeper:
             if value is not None and not np.isfinite(value).all():
                 raise CheckpointError(f"{name} is not finite; the checkpoints before it stay")
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        if snapshot.write(path) < _VERIFIED_BYTES:
+        n_bytes, most = snapshot.write(path), self._config.max_disk
+        if most is not None and n_bytes > most:  # the arrays alone were known before
+            _remove(path)
+            raise CheckpointError(
+                f"max_disk: it takes {format_bytes(n_bytes)}, got {format_bytes(most)}"
+            )
+        if n_bytes < _VERIFIED_BYTES:
             read_safetensors(path, "checkpoint")
         others = [kept for kept in self._kept if kept.path != path]
         self._kept = [Kept(path, snapshot.run["commit"], snapshot.run["time"]), *others]
         for kept in self._kept[_KEPT:]:
             _remove(kept.path)
         del self._kept[_KEPT:]
-        self._keep_within(path)
+        self._keep_within()
         self._cost = time.perf_counter() - began
         self.saved_at = steps
         return path
@@ -413,24 +452,32 @@ class Keeper:
             _remove(other)
         if k >= 0:
             del self._best[k:]
-        self._keep_within(path)
+        self._keep_within()
+        if self.best_path is None:
+            raise CheckpointError("max_disk: has no room for it beside the latest checkpoint")
         return path
 
     def _sort_best(self) -> None:
         self._best.sort(key=lambda one: self._sign * one[0])
         self.best_path = self._best[0][1] if self._best else None
 
-    def _keep_within(self, latest: str) -> None:
-        """Removes what ``max_disk`` has no room for: older checkpoints, then the worst models."""
+    def _sizes(self) -> dict[str, int]:
+        """Bytes of the files that are kept, by path."""
+        paths = [kept.path for kept in self._kept] + [path for _, path in self._best]
+        return {path: os.path.getsize(path) for path in paths if os.path.exists(path)}
+
+    def _keep_within(self) -> None:
+        """Removes what ``max_disk`` has no room for: older checkpoints, then the worst models, and
+        the best one last. The latest checkpoint stays.
+        """
         most = self._config.max_disk
         if most is None:
             return
-        order = [kept.path for kept in self._kept[1:]] + [p for _, p in reversed(self._best[1:])]
-        paths = [kept.path for kept in self._kept] + [path for _, path in self._best]
-        sizes = {path: os.path.getsize(path) for path in paths if os.path.exists(path)}
+        order = [kept.path for kept in self._kept[1:]] + [path for _, path in reversed(self._best)]
+        sizes = self._sizes()
         while sum(sizes.values()) > most and order:
             path = order.pop(0)
-            if path == latest or path not in sizes:
+            if path not in sizes:
                 continue
             _remove(path)
             del sizes[path]
@@ -438,20 +485,45 @@ class Keeper:
             self._best = [one for one in self._best if one[1] != path]
         self._sort_best()
 
-    def poll(self) -> list[str]:
-        """The files that were written since the last time; what failed is said."""
+    def poll(self, *, is_over: bool = False, has_result: bool = True) -> list[str]:
+        """The files that were written since the last time.
+
+        What failed is said: the first of several that fail for one reason, and at the end what is
+        not on disk for it.
+
+        Parameters
+        ----------
+        is_over : bool
+            Whether nothing is written any more.
+        has_result : bool
+            Whether training returns then, with what was reached.
+        """
         written = []
         for done in self._writer.take_done():
-            if done.path is None:
-                self._n_failed += 1
-                self._say(
-                    f"hotloop: warning: no checkpoint could be written: {done.error}; training "
-                    "goes on, and the next one is tried when it is due"
-                )
+            if done.path is not None:
+                self._failed.pop(done.kind, None)
+                written.append(done.path)
+                if done.kind == "last":
+                    self.last_path = done.path
                 continue
-            written.append(done.path)
-            if done.kind == "last":
-                self.last_path = done.path
+            failed = self._failed.setdefault(done.kind, [])
+            failed.append(done.error)
+            reasons = {_NUMBER.sub("", error) for error in failed[-2:]}  # names of files have some
+            if not is_over and (len(failed) == 1 or len(reasons) > 1):
+                self._say(
+                    f"hotloop: warning: no {_KINDS[done.kind]} could be written: {done.error}; "
+                    "training goes on, and the next one is tried when it is due"
+                )
+        for kind, failed in self._failed.items() if is_over else ():
+            latest = self.last_path if kind == "last" else self.best_path
+            lies = "there is none" if latest is None else f"the latest is {latest}"
+            tries = "once" if len(failed) == 1 else f"{len(failed)} times"
+            keeps = kind == "last" and has_result
+            held = ", and the result alone has what was reached: result.save(path)" * keeps
+            self._say(
+                f"hotloop: warning: training has ended, and its last {_KINDS[kind]} could not be "
+                f"written ({tries}): {failed[-1]}; {lies}{held}"
+            )
         return written
 
     def wait(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from hotloop.base.messages import named, warn
@@ -15,9 +15,10 @@ from hotloop.training.checkpoints.keeper import CHECKPOINTS, checkpoints_in, nam
 from hotloop.training.checkpoints.snapshot import Snapshot
 from hotloop.training.config import TrainingConfig
 from hotloop.training.config.spelling import ALIASES
+from hotloop.training.plans.precision import wants_scale
 
 __all__ = [
-    "Resumed", "adopt", "check_same_data", "chosen_then", "find", "staying", "with_own_moments",
+    "Resumed", "adopt", "check_same_data", "chosen_then", "find", "staying", "with_own_state",
 ]  # fmt: skip
 
 # Settings that may be others when a run goes on: they decide how long it takes, where, and what is
@@ -179,10 +180,24 @@ def staying(resumed: Resumed, output_dir: str | None) -> Resumed:
     return resumed if parent in (folder, os.path.dirname(folder)) else resumed._replace(folder=None)
 
 
-def adopt(resumed: Resumed, config: Any, overrides: Mapping[str, Any]) -> TrainingConfig:
+def adopt(
+    resumed: Resumed,
+    config: Any,
+    overrides: Mapping[str, Any],
+    *,
+    callbacks: Collection[Any] = (),
+) -> TrainingConfig:
     """The configuration that the run goes on with.
 
     Without one it is the checkpoint's, with overrides on top.
+
+    Parameters
+    ----------
+    resumed : Resumed
+    config : TrainingConfig, dict or None
+    overrides : mapping
+    callbacks : collection
+        That are given beside the configuration.
 
     Raises
     ------
@@ -194,6 +209,7 @@ def adopt(resumed: Resumed, config: Any, overrides: Mapping[str, Any]) -> Traini
     if config is None:
         is_from_file = not asked.unwritable()  # else the objects are there
         named_again = {ALIASES.get(name, name) for name in overrides}
+        named_again |= {"callbacks"} if callbacks else set()
         lost = [name for name in unwritten if is_from_file and name not in named_again]
         for name, what in (("callbacks", "callbacks"), ("logger", "loggers that are objects")):
             if name in lost:
@@ -235,14 +251,20 @@ def chosen_then(resumed: Resumed, asked: TrainingConfig) -> TrainingConfig:
     return asked.replace(precision=chosen.precision) if asked.precision == "auto" else asked
 
 
-def with_own_moments(resumed: Resumed, config: TrainingConfig) -> Resumed:
-    """The same, without the moments of another optimizer, which mean something else."""
-    chosen = TrainingConfig.from_toml(resumed.snapshot.run["config"])
+def with_own_state(resumed: Resumed, config: TrainingConfig) -> Resumed:
+    """The same, without what means something else now: the moments of another optimizer, and the
+    loss scale where one precision has one and the other none.
+    """
+    snapshot = resumed.snapshot
+    chosen = TrainingConfig.from_toml(snapshot.run["config"])
+    config = chosen_then(resumed, config)
     then, now = (_SAME_MOMENTS.get(one.optimizer_config.name) or one.optimizer_config.name
                  for one in (chosen, config))  # fmt: skip
-    if then == now:
-        return resumed
-    return resumed._replace(snapshot=resumed.snapshot.without_moments())
+    if then != now:
+        snapshot = snapshot.without_moments()
+    if wants_scale(chosen.precision) != wants_scale(config.precision):
+        snapshot = snapshot.without_scale()
+    return resumed._replace(snapshot=snapshot)
 
 
 def check_same_data(resumed: Resumed, now: Mapping[str, Any], *, strict: bool) -> None:

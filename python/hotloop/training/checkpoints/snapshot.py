@@ -50,6 +50,7 @@ _MOMENTS = "hotloop.optimizer."
 _OF_TRAINED = ("ema", "optimizer.")  # stores
 _AVERAGE, _SWA, _SUM = "hotloop.ema.", "hotloop.swa.", "hotloop.sum."
 _CONTROL = ("attempted", "applied", "skipped", "skipped_in_row", "loss_scale", "good_steps", "lr")
+_SCALE = ("loss_scale", "good_steps")
 
 
 class Snapshot(NamedTuple):
@@ -78,6 +79,11 @@ class Snapshot(NamedTuple):
         """The same for an optimizer that begins anew."""
         kept = {name: value for name, value in self.tensors.items() if not _is_moment(name)}
         return self._replace(tensors=kept)
+
+    def without_scale(self) -> Snapshot:
+        """The same for a loss scale that begins as in a new run."""
+        control = {k: v for k, v in self.run["control"].items() if k not in _SCALE}
+        return self._replace(run={**self.run, "control": control})
 
     @classmethod
     def read(cls, path: str) -> Snapshot:

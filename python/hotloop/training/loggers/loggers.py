@@ -18,7 +18,8 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from hotloop.base.rules import reject, show
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from hotloop.training.config import TrainingConfig
     from hotloop.training.result.history import History
 
-__all__ = ["Loggers", "check_loggers"]
+__all__ = ["Loggers", "check_loggers", "of_fold"]
 
 _RING = 256  # HL_CONTROL_RING
 _BETWEEN = 1.0  # seconds between two readings of the ring, unless it is full
@@ -57,7 +58,30 @@ _QUIET = {
     "wandb": ("WANDB_ERROR_REPORTING", "false"),
     "mlflow": ("MLFLOW_DISABLE_TELEMETRY", "true"),
 }
+_fold: ContextVar[tuple[int, int]] = ContextVar("fold", default=(0, 0))
 _OTHER_NAMES = {name: name for name in COLUMNS} | {"lr": "learning_rate"}
+
+
+@contextlib.contextmanager
+def of_fold(number: int, steps: int) -> Iterator[None]:
+    """In the block the next run is one of the folds of a cross-validation.
+
+    Loggers that these share, objects and trackers' runs that the user has begun, get the fold's
+    number beside the values, and steps that go on behind those of the folds before: a tracker
+    refuses steps that fall.
+
+    Parameters
+    ----------
+    number : int
+        From 1.
+    steps : int
+        That were attempted in the folds before.
+    """
+    before = _fold.set((number, steps))
+    try:
+        yield
+    finally:
+        _fold.reset(before)
 
 
 def check_loggers(value: Any) -> None:
@@ -114,6 +138,8 @@ class Loggers:
         self._read_at = 0.0
         self._logged_names: Collection[str] = ()
         self._mark: _Mark | None = None
+        self._fold, self._steps_before = _fold.get()
+        _fold.set((0, 0))  # a run that one of its callbacks begins is none of a fold
 
     @property
     def path(self) -> str | None:
@@ -146,9 +172,10 @@ class Loggers:
         """
         self._session, self._read, self._read_at = session, steps, time.perf_counter()
         config = _plain(self._config.to_dict())
+        name += f"-fold{self._fold}" if self._fold else ""
         for one in self._loggers:
             known = self._known.get(one.name, {})
-            start = Start(self._folder, name, config, steps, known)
+            start = Start(self._folder, name, config, steps, known, self._fold)
             self._try(one, lambda one=one, start=start: one.begin(start))  # type: ignore[misc]
         if any(not one.is_cut for one in self._live):
             goes_on = self._config.resume_strict and bool(self._known)
@@ -235,9 +262,14 @@ class Loggers:
     def _log(self, record: Record) -> None:
         mark = self._mark
         is_known = mark is not None and mark.has(record)
+        shared = record
+        if self._fold:
+            values = {**record.values, "fold": float(self._fold)}
+            shared = record._replace(step=self._steps_before + record.step, values=values)
         for one in list(self._live):
             if one.is_cut or not is_known or not self._known.get(one.name):
-                self._try(one, lambda one=one: one.log(record))  # type: ignore[misc]
+                given = shared if one.is_shared else record
+                self._try(one, lambda one=one, given=given: one.log(given))  # type: ignore[misc]
         if mark is not None:
             mark.note(record)
         self._logged_step, self._logged_names = record.step, record.values

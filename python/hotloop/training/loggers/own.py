@@ -18,6 +18,8 @@ class Own(Logger):
     given : object
     """
 
+    is_shared = True
+
     def __init__(self, given: Any) -> None:
         super().__init__()
         self._given = given

@@ -47,6 +47,8 @@ class Start(NamedTuple):
         Steps that were attempted before, of a run that goes on; else 0.
     known : dict of str to str
         What this logger's ``state`` was then.
+    fold : int
+        Of a cross-validation, from 1; 0: it is of none.
     """
 
     folder: RunFolder
@@ -54,6 +56,7 @@ class Start(NamedTuple):
     config: Mapping[str, Any]
     step: int
     known: Mapping[str, str]
+    fold: int
 
 
 class Logger(abc.ABC):
@@ -70,10 +73,14 @@ class Logger(abc.ABC):
     is_cut : bool
         Whether what was logged behind the step that a run goes on from is gone; else a record is
         logged once, also where its step is trained again.
+    is_shared : bool
+        Whether it writes to what the user has begun, which the other folds of a cross-validation
+        write to as well.
     """
 
     name = ""
     is_cut = True
+    is_shared = False
 
     def __init__(self) -> None:
         self.path: str | None = None

@@ -32,8 +32,8 @@ class Wandb(Logger):
         """Begins a run, or takes the one that is there."""
         wandb = sys.modules["wandb"]
         self._run = wandb.run
-        self._is_own = self._run is None
-        if not self._is_own:
+        self.is_shared = self._run is not None
+        if self.is_shared:
             return
         again = {"id": start.known["id"], "resume": "allow"} if start.known else {}
         self._run = wandb.init(
@@ -52,7 +52,7 @@ class Wandb(Logger):
 
     def end(self, *, failed: bool) -> None:
         """Finishes a run of its own."""
-        if self._is_own:
+        if not self.is_shared:
             self._run.finish(exit_code=int(failed))
 
 
@@ -94,13 +94,14 @@ class Mlflow(Logger):
         """Begins a run, or takes the one that is there."""
         self._mlflow = sys.modules["mlflow"]
         run = self._mlflow.active_run()
-        self._is_own = run is None
-        if self._is_own:
+        self.is_shared = run is not None
+        if not self.is_shared:
             again = {"run_id": start.known["id"]} if start.known else {"run_name": start.name}
             run = self._mlflow.start_run(**again)
             self.state = {"id": run.info.run_id}
         self._id = run.info.run_id
-        if not start.known:  # parameters cannot be set twice
+        # Parameters cannot be set twice.
+        if not start.known and not (self.is_shared and start.fold > 1):
             self._mlflow.log_params({k: str(v)[: self._LONGEST] for k, v in _flat(start.config)})
 
     def log(self, record: Record) -> None:
@@ -110,7 +111,7 @@ class Mlflow(Logger):
 
     def end(self, *, failed: bool) -> None:
         """Ends a run of its own."""
-        if self._is_own:
+        if not self.is_shared:
             self._mlflow.end_run("FAILED" if failed else "FINISHED")
 
 

@@ -40,6 +40,7 @@ __all__ = [
     "Fitted",
     "FittedTarget",
     "PredictOnly",
+    "check_kept",
     "check_model",
     "check_nodes",
     "exclusive",
@@ -242,6 +243,20 @@ class PredictOnly(abc.ABC):
         """forward on one batch, as :class:`hotloop.training.predictor.Predictor` runs a module."""
 
 
+def check_kept(what: str, result: Any) -> None:
+    """Refuses a TrainResult whose model was dropped.
+
+    Raises
+    ------
+    ConfigError
+    """
+    if hasattr(type(result), "drop_model") and result.model is None:
+        raise ConfigError(
+            f"{what}: a result must have its model, got one of cross_validate whose model was "
+            "dropped; write cross_validate(..., keep_models=True)"
+        )
+
+
 def check_model(what: str, model: Any, *, loaded: bool = False) -> Any:
     """The model, where it is one that can be trained or, with ``loaded``, that can be run.
 
@@ -263,6 +278,7 @@ def check_model(what: str, model: Any, *, loaded: bool = False) -> Any:
     inner = getattr(model, "model", None) if loaded else None  # of a module it would be a part
     if isinstance(inner, Module | PredictOnly):
         return inner
+    check_kept(what, model)
     got, fix = type(model).__name__, f"write {what}(model, data)"
     if isinstance(model, type):
         got, fix = f"the class {model.__name__}", f"write {model.__name__}(...) to make a model"

@@ -28,12 +28,14 @@ div.wide{overflow-x:auto} summary{cursor:pointer}
 """
 
 
-def make_page(result: TrainResult, plan: str) -> str:
+def make_page(result: TrainResult, title: str, model: str, plan: str) -> str:
     """The page of :meth:`TrainResult.report`.
 
     Parameters
     ----------
     result : TrainResult
+    title, model : str
+        The class and the text of its model, which may have been dropped.
     plan : str
         Of the training step.
 
@@ -46,19 +48,18 @@ def make_page(result: TrainResult, plan: str) -> str:
     ConfigError
         If matplotlib is not installed.
     """
-    title = type(result.model).__name__
     parts = [f"<p>{html.escape(repr(result))}</p>"]
-    if result.epochs:
+    if result.history:  # an epoch that did not end may have rows of validations within it
         parts += [_heading("Curves"), _curves(result)]
     for table in tables_of(result):
         parts += [_heading(table.title[:1].upper() + table.title[1:] or "Values"), _table(table)]
-    if result.epochs:
+    if result.history:
         rows = _epochs(result)
         parts += [_heading("Epochs"), _folded(f"{len(rows) - 1} rows", _table(Table("", rows)))]
     parts += [_heading("Time"), _facts((k, format_seconds(v)) for k, v in _times(result))]
     parts += [_heading("Memory"), _facts((k, format_bytes(v)) for k, v in _memory(result))]
     parts += [_heading("Configuration"), _pre(result.config.to_toml(strict=False))]
-    parts += [_heading("Model"), _pre(repr(result.model))]
+    parts += [_heading("Model"), _pre(model)]
     if plan:
         parts += [_heading("Plan of the training step"), _folded("instructions", _pre(plan))]
     machine = describe_environment(result.device)
@@ -100,8 +101,8 @@ def _facts(facts: Iterable[tuple[str, str]]) -> str:
 
 
 def _epochs(result: TrainResult) -> list[list[str]]:
-    every = -(-result.epochs // _MAX_EPOCHS)
     rows = list(result.history.rows())
+    every = -(-len(rows) // _MAX_EPOCHS)
     kept: Sequence[dict[str, float]] = rows[every - 1 :: every]
     if kept[-1] is not rows[-1]:
         kept = [*kept, rows[-1]]

@@ -59,7 +59,7 @@ def tables_of(result: TrainResult) -> list[Table]:
     ----------
     result : TrainResult
     """
-    tables = [_of_epochs(result)] if result.epochs else []
+    tables = [_of_epochs(result)] if result.history else []
     matrix = result.confusion_matrix
     if matrix is not None:
         several = matrix if isinstance(matrix, dict) else {"": matrix}

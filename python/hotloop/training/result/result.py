@@ -10,7 +10,7 @@ from hotloop import _core
 from hotloop.base.messages import counted
 from hotloop.base.suggest import did_you_mean, function_for
 from hotloop.errors import ConfigError
-from hotloop.training.plans.fitted import fitted_of
+from hotloop.training.plans.fitted import check_kept, fitted_of
 from hotloop.training.result.history import History
 from hotloop.training.result.page import make_page
 from hotloop.training.result.plotting import draw_history
@@ -129,6 +129,7 @@ class TrainResult:
         self._written: tuple[Any, ...] = facts["written"]  # by which its checkpoint is known again
         self._again: Any = None  # train with the model and the data
         self._fitted: Any = None  # what is known of a model that was dropped
+        self._shown = ("", "")  # its class and its text
 
     def __repr__(self) -> str:
         best = ""
@@ -169,7 +170,7 @@ class TrainResult:
         Raises
         ------
         ConfigError, CheckpointError
-            As ``train(..., resume=result)`` does.
+            As ``train(..., resume=result)`` does; if the model was dropped.
 
         Examples
         --------
@@ -179,12 +180,18 @@ class TrainResult:
         >>> result.resume(max_epochs=5).epochs
         5
         """
+        check_kept("resume", self)
         return cast("TrainResult", self._again(resume=self, **overrides))
 
     def drop_model(self) -> None:
         """Lets go of the model and of what belongs to it; history and report stay."""
-        self._fitted = fitted_of(self.model)
+        self._fitted, self._shown = fitted_of(self.model), self._describe_model()
         self.model = self._state = self._again = None  # type: ignore[assignment]
+
+    def _describe_model(self) -> tuple[str, str]:
+        """The class and the text of the model, also of one that was dropped."""
+        model: Module | None = self.model
+        return self._shown if model is None else (type(model).__name__, repr(model))
 
     def to_pandas(self) -> pd.DataFrame:
         """The history as a DataFrame, one row per epoch.
@@ -251,7 +258,9 @@ class TrainResult:
             If the page cannot be written.
         """
         if path is not None:
-            _core.write_file(os.fspath(path), [make_page(self, self._plan).encode()])
+            _core.write_file(
+                os.fspath(path), [make_page(self, *self._describe_model(), self._plan).encode()]
+            )
         return describe_result(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -266,5 +275,7 @@ class TrainResult:
         ------
         CheckpointError
             If the file cannot be written; the old one is then as it was.
+        ConfigError
+            If the model was dropped.
         """
-        save(self.model, path)
+        save(self, path)

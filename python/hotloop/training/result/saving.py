@@ -46,7 +46,14 @@ from hotloop.training.plans.accelerator import (
     open_placement,
     take_autotune_cache,
 )
-from hotloop.training.plans.fitted import Fitted, PredictOnly, check_nodes, exclusive, fitted_of
+from hotloop.training.plans.fitted import (
+    Fitted,
+    PredictOnly,
+    check_kept,
+    check_nodes,
+    exclusive,
+    fitted_of,
+)
 from hotloop.training.plans.runtime import Runtime, run_whole
 from hotloop.training.plans.target_scale import scale_of
 from hotloop.training.predictor import trace_forward
@@ -94,6 +101,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     >>> os.path.getsize("net.safetensors") > 2600  # 650 weights of 4 bytes, and the graph
     True
     """
+    check_kept("save", model)
     if not isinstance(model, Module):
         model = getattr(model, "model", model)
     if not isinstance(model, Module):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from hotloop import _core
-from hotloop.errors import DeviceLostError, HotloopError
+from hotloop.errors import DeviceLostError, HotloopError, NotFiniteError
 from hotloop.training.plans.limit import check_by_node
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hotloop.training.config import TrainingConfig
     from hotloop.training.plans.runtime import Runtime
 
-__all__ = ["Anomalies", "Found", "explain", "tell"]
+__all__ = ["Anomalies", "Found", "end_error", "explain", "tell"]
 
 Found: TypeAlias = "dict[str, Any] | None"  # as Runner.check has it
 
@@ -32,6 +32,23 @@ _WHAT = {"loss": "the loss", "norm": "the norm of the gradients", "value": "a va
 
 
 # ---- sentences
+
+
+def end_error(text: str | None, steps: int) -> NotFiniteError:
+    """The error of a run that such a step ended, where one is asked for.
+
+    Parameters
+    ----------
+    text : str or None
+        What is known of it.
+    steps : int
+        That were applied.
+    """
+    found = text or f"the loss or a gradient was not finite at step {steps + 1}"
+    return NotFiniteError(
+        f"train: {found}; the model has the last finite weights. Lower lr, clip gradients or look "
+        "for bad data"
+    )
 
 
 def _named(node: dict[str, Any]) -> str:

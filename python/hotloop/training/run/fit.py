@@ -13,7 +13,6 @@ from hotloop.data.shorthand import as_datamodule
 from hotloop.errors import (
     ConfigError,
     DataWarning,
-    NotFiniteError,
     NotFiniteWarning,
     TrainingInterrupted,
 )
@@ -25,7 +24,7 @@ from hotloop.training.checkpoints.resuming import (
     chosen_then,
     find,
     staying,
-    with_own_moments,
+    with_own_state,
 )
 from hotloop.training.config import TrainingConfig
 from hotloop.training.loggers.loggers import check_loggers
@@ -81,7 +80,8 @@ def train(
         of the run. What decides how a step computes, and the data, must be as they were
         (``resume_strict=False`` allows others); ``max_epochs``, loggers and the device may differ.
     callbacks : sequence
-        Objects with any of the methods ``on_train_begin(run)``, ``on_epoch_begin(run)``,
+        Beside those of the configuration, each called once. Objects with any of the methods
+        ``on_train_begin(run)``, ``on_epoch_begin(run)``,
         ``on_train_batch_end(run)``, ``on_validation_end(run)``, ``on_epoch_end(run)``,
         ``on_checkpoint(run)``, ``on_exception(run)`` and ``on_train_end(run)``. Steps are told one
         by one, or every so many where the callback has an attribute ``every_n_steps``. The run has
@@ -132,17 +132,18 @@ def train(
             "hl.train(model, data)"
         )
     resumed = _find(resume, training_config, overrides)
+    added = tuple(items("callbacks", callbacks, "a list of callbacks")) if callbacks else ()
     if resumed is None:
         config = TrainingConfig.resolve(training_config, overrides)
     else:
-        config = adopt(resumed, training_config, overrides)
-        resumed = with_own_moments(resumed, config)
+        config = adopt(resumed, training_config, overrides, callbacks=added)
+        resumed = with_own_state(resumed, config)
         take_autotune_cache(
             resumed.snapshot.run["autotune_cache"]
         )  # the same kernels, the same bits
-    if callbacks:
-        added = items("callbacks", callbacks, "a list of callbacks")
-        config = config.replace(callbacks=(*config.callbacks, *added))
+    # One that the configuration has too, such as that of a result that goes on, is called once.
+    each = {id(one): one for one in (*config.callbacks, *added)}
+    config = config.replace(callbacks=tuple(each.values()))
     config = config.with_settings_of_callbacks()
     check_callbacks(config.callbacks)
     config.check_supported()
@@ -162,7 +163,7 @@ def train(
                     watch = Watch(interrupts, is_quiet=is_quiet)
                     planner.prepare(watch)
                     interrupts.preparing = ""
-                    blind = ""
+                    blind, error = "", None
                     if planner.is_fitted_alone:
                         seconds = time.perf_counter() - began
                         if not is_quiet:
@@ -173,9 +174,10 @@ def train(
                     else:
                         run = Run(planner, interrupts, began, config, resumed)
                         result = run.execute()
-                        blind = run.monitored_in_vain
+                        blind, error = run.monitored_in_vain, run.exception
                 except Stopped:
-                    result, blind = _result_of_nothing(planner, time.perf_counter() - began), ""
+                    result = _result_of_nothing(planner, time.perf_counter() - began)
+                    blind, error = "", None
         finally:
             release(values)
             planner.close()
@@ -191,6 +193,8 @@ def train(
         )
     result._asked = config
     result._again = functools.partial(train, model, data)
+    if error is not None:
+        raise error
     return _finish(result, config, by_signal=interrupts.count > 0)
 
 
@@ -204,11 +208,6 @@ def _find(resume: Any, config: Any, overrides: dict[str, Any]) -> Resumed | None
 
 
 def _finish(result: TrainResult, config: TrainingConfig, *, by_signal: bool) -> TrainResult:
-    if result.stop_reason == "nan" and (config.on_nan == "raise" or config.detect_anomaly):
-        raise NotFiniteError(
-            f"train: {_not_finite(result)}; the model has the last finite weights. Lower lr, clip "
-            "gradients or look for bad data"
-        )
     if by_signal:
         raises = config.on_interrupt == "raise" or (
             config.on_interrupt == "auto" and not is_interactive()
@@ -232,12 +231,6 @@ def _skipped_for_nan(result: TrainResult) -> bool:
     is_scaled = wants_scale(result.config.precision) and result.steps > 0
     is_usual = is_scaled and result.not_finite is None
     return result.skipped_steps > 0 and not is_usual
-
-
-def _not_finite(result: TrainResult) -> str:
-    if result.not_finite is not None:
-        return result.not_finite
-    return f"the loss or a gradient was not finite at step {result.steps + 1}"
 
 
 def _last_words(result: TrainResult, config: TrainingConfig) -> str:

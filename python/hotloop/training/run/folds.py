@@ -33,6 +33,7 @@ from hotloop.errors import ConfigError, DataError, HotloopError, TrainingInterru
 from hotloop.nn.module import Module
 from hotloop.training.config import TrainingConfig
 from hotloop.training.inference import drop_plans, evaluate, predict
+from hotloop.training.loggers.loggers import of_fold
 from hotloop.training.plans.fitted import fitted_of
 from hotloop.training.result.folds import CrossValidation
 from hotloop.training.result.result import TrainResult
@@ -144,6 +145,7 @@ def cross_validate(
     classes: Any = None
     seen: Seen = {}
     told: set[str] = set()
+    steps = 0  # attempted in the folds before
 
     def divide(k: int) -> DataModule:
         with once(told):
@@ -177,11 +179,12 @@ def cross_validate(
                 if shows:
                     sizes = [counted(len(fold.rows(name)), "row") for name in ("train", "val")]
                     show(f"hotloop: fold {k + 1} of {n}: {sizes[0]} train, {sizes[1]} validate")
-                of_fold = config.replace(
+                config_of_fold = config.replace(
                     on_interrupt="raise",  # so that Ctrl-C is no reason of a callback's
                     enable_model_summary=config.enable_model_summary and k == 0,
                 )
-                result = train(model, fold, of_fold)
+                with of_fold(k + 1, steps):
+                    result = train(model, fold, config_of_fold)
                 scores.append(_score(result, fold))
                 rows.append(fold.rows("val"))
                 if predictions:
@@ -192,7 +195,8 @@ def cross_validate(
                 classes = result.classes
                 drop_plans(model)
                 result._state = None
-                result._again = functools.partial(_go_on, model, data, (k, n, split, gap))
+                result._again = functools.partial(_go_on, model, data, (k, n, split, gap), steps)
+                steps += result.steps + result.skipped_steps
                 result.config = result.config.replace(
                     on_interrupt=config.on_interrupt,
                     enable_model_summary=config.enable_model_summary,
@@ -264,10 +268,14 @@ def _is_seen(one: object, seen: Seen) -> bool:
     return found is not None and found() is one  # else it is gone, and its id was given again
 
 
-def _go_on(model: Module, data: DataModule, wish: tuple[Any, ...], **options: Any) -> TrainResult:
+def _go_on(
+    model: Module, data: DataModule, wish: tuple[Any, ...], steps: int, **options: Any
+) -> TrainResult:
     """What a fold's ``result.resume`` does; the fold's data are made again."""
     k, n, split, gap = wish
-    return train(model, data.fold(k, n, split=split, gap=gap), **options)
+    fold = data.fold(k, n, split=split, gap=gap)
+    with of_fold(k + 1, steps):
+        return train(model, fold, **options)
 
 
 def _score(result: TrainResult, fold: DataModule) -> dict[str, float]:

@@ -33,6 +33,7 @@ from hotloop.training.plans.runtime import SLICE_SECONDS, Runtime
 from hotloop.training.plans.steps import Steps
 from hotloop.training.result.history import History
 from hotloop.training.result.result import TrainResult
+from hotloop.training.run.anomaly import end_error
 from hotloop.training.run.averaging import Averaging
 from hotloop.training.run.checks import ValidationTimes
 from hotloop.training.run.events import Events, Logged
@@ -849,7 +850,9 @@ class Run:
         set_metadata(self.model, fitted)
         self._has_ended = True
         self._records.finish_best()
-        self._records.close()
+        config = self.config
+        fails = self._stop_reason == "nan" and (config.on_nan == "raise" or config.detect_anomaly)
+        self._records.close(failed=fails)
         keeper = self._records.keeper
         is_saved = end is not None and keeper.saved_at == end.run["position"]["attempted"]
         seconds = time.perf_counter() - self._began
@@ -886,5 +889,7 @@ class Run:
             n_averaged=planner.weights.n_averaged,
             predicted_peak_bytes=planner.predicted_bytes,
         )
-        self._call("on_train_end")
+        if fails:  # train raises it
+            self.exception = end_error(result.not_finite, result.steps)
+        self._call("on_exception" if fails else "on_train_end")
         return result

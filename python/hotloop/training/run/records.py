@@ -12,7 +12,7 @@ import re
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
@@ -363,7 +363,7 @@ class Records:
         steps = self._run.steps_attempted
         if may_save and self.keeper.is_due(steps, ended_epoch=ended_epoch):
             self.keeper.save(self.take(for_file=True), steps, self._run.epoch)
-        self._tell()
+        self._tell(self.keeper.poll())
 
     @_timed
     def heed_best(self, score: float, epoch: float, *, is_best: bool) -> None:
@@ -381,12 +381,11 @@ class Records:
         keeper, config = self.keeper, self._planner.config
         if not keeper.is_wanted(score) or (config.save_top_k == 1 and not is_best):
             return
-        waits = config.restore_best and config.save_top_k == 1
-        if (waits and not keeper.is_best_due()) or self.folder.open() is None:
+        if not keeper.is_best_due():
             return
         with self._run.showing_weights():
             self._hand_best(score, epoch)
-        self._tell()
+        self._tell(self.keeper.poll())
 
     def _hand_best(self, score: float, epoch: float) -> None:
         metadata, constants = self._describe_now()
@@ -436,14 +435,14 @@ class Records:
         """
         try:
             self.keeper.wait()
-            self._tell()
+            self._tell(self.keeper.poll(is_over=True, has_result=not failed))
         finally:
             self.log.close(failed=failed)
             self.keeper.close()
             self.folder.close()
 
-    def _tell(self) -> None:
-        for path in self.keeper.poll():
+    def _tell(self, written: Iterable[str]) -> None:
+        for path in written:
             self._run.note_file(path)
 
 
