@@ -294,8 +294,7 @@ _NAMES = [
         _DATA + "images/files.py",
         "if not (entry.is_dir() or entry.is_file()):",
         "if False:",
-        python(_FILES + "test_pipes"),
-        hangs=True,
+        python(_FILES + "test_pipes[dog/pipe.png]"),
     ),
     Mutant(
         "texts-become-one-class",
