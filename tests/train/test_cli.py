@@ -251,5 +251,6 @@ def test_inspect_of_a_checkpoint(tmp_path: Path) -> None:
     text = inspect_file(result.last_path)
     assert "run: 3 epochs ended; resume goes on from here" in text
     assert f"optimizer steps: {result.steps}\n" in text
+    assert f"best val_loss: {result.best_score:.6g} in epoch {result.best_epoch}\n" in text
     assert "lr=0.25" in text
     assert "checksums" not in text

@@ -418,7 +418,8 @@ def test_what_decides_which_epoch_is_best(metric, monitor, mode) -> None:
 def test_early_stopping_by_them(monitor) -> None:
     data = hl.DataModule.from_arrays(X, TWO, val=(X[::-1].copy(), TWO))
     stopping = hl.EarlyStopping(patience=2, monitor=monitor)
-    config = quiet(max_epochs=60, metrics=["auc", "log_loss"], early_stopping=stopping, lr=0.1)
+    fields = {"metrics": ["auc", "log_loss"], "early_stopping": stopping, "monitor": monitor}
+    config = quiet(max_epochs=60, lr=0.1, **fields)
     result = hl.train(mlp(c=2), data, config)
     assert result.stop_reason == "early_stopping"
     assert result.epochs == result.best_epoch + 2

@@ -373,8 +373,8 @@ def test_early_stopping_by_points() -> None:
         return ((output.reshape(-1, 5, 2) - target[..., :2]) * target[..., 2:]).square().mean()
 
     data = hl.DataModule.from_arrays(x, points, val=40)
-    stopping = hl.EarlyStopping(patience=5, monitor="val_pck@0.1")
-    config = quiet(max_epochs=300, lr=0.1, loss=off, metrics=["pck@0.1"], early_stopping=stopping)
+    fields = {"metrics": ["pck@0.1"], "monitor": "val_pck@0.1", "early_stopping": 5}
+    config = quiet(max_epochs=300, lr=0.1, loss=off, **fields)
     result = hl.train(nn.Linear(8, 10), data, config)
     assert result.stop_reason == "early_stopping"
     assert result.best_score > 0.9 > 0.5 > result.history["val_pck@0.1"][0]

@@ -274,7 +274,15 @@ def test_a_monitor_without_a_direction_is_refused(fields) -> None:
     for mode in ("min", "max"):
         known = hl.metric(gini, needs="proba", mode=mode)
         train(mlp(c=1), X, TWO, known, **fields)
-    if "early_stopping" not in fields:
+    if "monitor" in fields:
+        train(mlp(c=1), X, TWO, hl.metric(gini, needs="proba"), mode="max", **fields)
+        return
+    (part,) = fields
+    for mode in ("min", "max"):
+        own = {part: fields[part].replace(mode=mode)}
+        train(mlp(c=1), X, TWO, hl.metric(gini, needs="proba"), **own)
+    words = f"{words} in {part}"  # that of the configuration is of its monitor alone
+    with pytest.raises(hl.ConfigError, match=words):
         train(mlp(c=1), X, TWO, hl.metric(gini, needs="proba"), mode="max", **fields)
 
 

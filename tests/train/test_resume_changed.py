@@ -64,3 +64,10 @@ def test_a_plateau_by_another_value_forgets_what_was_best(tmp_path: Path) -> Non
     fields = {"scheduler": scheduler | {"monitor": "loss", "mode": "min"}, "max_epochs": 5}
     result = first.resume(resume_strict=False, **fields)
     assert result.history["lr"][4] == result.history["lr"][3] <= before
+
+
+@pytest.mark.filterwarnings("error::hotloop.errors.NotFiniteWarning")
+def test_best_weights_that_were_not_kept_are_no_values_that_are_not_finite(tmp_path: Path) -> None:
+    config = config_of(tmp_path, max_epochs=2, restore_best=False)
+    result = hl.train(mlp_net(), data_of(), config).resume(restore_best=True)
+    assert (result.epochs, result.best_epoch) == (2, None)

@@ -123,10 +123,9 @@ def _describe_run(text: str | None) -> Iterator[str]:
         yield f"run: {counted(run['epoch'], 'epoch')} ended{within}; resume goes on from here"
         skipped = f", {control['skipped']:,} skipped" if control["skipped"] else ""
         yield f"optimizer steps: {control['applied']:,}{skipped}"
-        monitor = run["monitor"]
-        if monitor["best"] is not None:
-            best, epoch = monitor["best"], monitor["best_epoch"]
-            yield f"best {monitor['name']}: {best:.6g} in epoch {epoch:g}"
+        best = run["monitor"]["best"]
+        if best["best"] is not None:
+            yield f"best {best['name']}: {best['best']:.6g} in epoch {best['best_epoch']:g}"
         yield f"on: {run['device']}, by hotloop {run['hotloop']}"
         yield f"settings: {TrainingConfig.from_toml(run['asked'])}"
     except (HotloopError, ValueError, KeyError, TypeError, AttributeError):

@@ -517,9 +517,12 @@ def monitor_mode(monitor: str, mode: str | None = "auto", field: str = "monitor"
     """
     found = mode if mode in ("min", "max") else mode_of_name(monitor)
     if found is None:
+        part = field.rpartition(".")[0]  # whose mode it is
+        place = f" in {part}" if part else ""
         raise ConfigError(
             f"{field}: its name must say whether smaller or larger is better, got {monitor!r}; "
-            "write mode='max' or mode='min', or hl.metric(function, mode=...) for a function"
+            f"write mode='max' or mode='min'{place}, or, for a function, hl.metric(function, "
+            "mode=...)"
         )
     return found
 

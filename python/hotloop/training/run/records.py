@@ -207,7 +207,7 @@ class Records:
         if self._planner.config.restore_best and not has_best:
             # Its best weights were not kept: the best of this run is that of the epochs to come.
             monitor = state["monitor"]
-            unknown = monitor["best"] | {"best": None, "best_epoch": None}
+            unknown = monitor["best"] | {"best": None, "best_epoch": None, "n_judged": 0}
             state = state | {"monitor": monitor | {"best": unknown}}
         self._run.load_state_dict(state)
         self.log.load_state_dict(state.get("loggers", {}))
