@@ -288,6 +288,7 @@ if when == "after":
     Records.begin_phase = dying(Records.begin_phase)
 else:
     Planner.begin_phase = dying(Planner.begin_phase)
+hl.manual_seed(0)
 hl.train(net(), data(), config_of(freeze={"0": 2}, ema=True, output_dir=folder,
                                   enable_checkpointing=True, save_every="3 steps"))
 """
@@ -300,6 +301,7 @@ def test_a_kill_between_two_phases(when: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {tests!r})\n{KILLED}"]
     ended = subprocess.run([*command, folder, when], capture_output=True, check=False)
     assert ended.returncode == -9, ended.stderr.decode()
+    hl.manual_seed(0)  # which fixtures of other files may have set
     result = hl.train(net(), data(), resume=folder)
     config = config_of(freeze={"0": 2}, ema=True)
     assert_same(final(result), final(hl.train(net(), data(), config)))

@@ -175,6 +175,7 @@ def train(
                         run = Run(planner, interrupts, began, config, resumed)
                         result = run.execute()
                         blind, error = run.monitored_in_vain, run.exception
+                        run.exception = None  # or it would hold the run by this frame
                 except Stopped:
                     result = _result_of_nothing(planner, time.perf_counter() - began)
                     blind, error = "", None
@@ -194,7 +195,10 @@ def train(
     result._asked = config
     result._again = functools.partial(train, model, data)
     if error is not None:
-        raise error
+        try:
+            raise error
+        finally:
+            del error  # likewise
     return _finish(result, config, by_signal=interrupts.count > 0)
 
 
