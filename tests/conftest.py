@@ -96,14 +96,20 @@ def seed(request: pytest.FixtureRequest) -> int:
     return int.from_bytes(hashlib.sha256(request.node.nodeid.encode()).digest()[:4], "little")
 
 
-@pytest.fixture(autouse=True)
-def own_global_seed() -> Iterator[None]:
-    """What a test says to hl.manual_seed is nothing to those behind it in its process."""
+@pytest.fixture(scope="session", autouse=True)
+def first_global_seed() -> Any:
+    """Before any test, and any fixture of a file, has said something to hl.manual_seed."""
     from hotloop.graph.seeds import _State
 
-    before = _State.seed, _State.n_streams
-    yield
-    _State.seed, _State.n_streams = before
+    return _State.seed, _State.n_streams
+
+
+@pytest.fixture(autouse=True)
+def own_global_seed(first_global_seed: Any) -> None:
+    """What a test or a fixture says to hl.manual_seed is nothing to those behind it."""
+    from hotloop.graph.seeds import _State
+
+    _State.seed, _State.n_streams = first_global_seed
 
 
 @pytest.fixture

@@ -102,6 +102,23 @@ def test_early_stopping_watches_its_own(score, error, stopping, epochs, best, is
     assert (result.monitor, result.best_score) == ("val_score", score[best - 1])
 
 
+def test_early_stopping_says_what_is_best_where_nothing_else_does() -> None:
+    def best(**config):
+        metrics = (scripted("score", [1, 9, 2, 3, 4, 5]), scripted("error", DOWN))
+        return run(metrics, 6, **({"early_stopping": stopping} | config))
+
+    stopping = hl.EarlyStopping(9, monitor="val_score", mode="max", min_delta=100)
+    result = best()
+    assert (result.monitor, result.best_epoch, result.best_score) == ("val_score", 2, 9)
+    assert best(monitor="val_error").best_epoch == 6
+    assert hl.TrainingConfig(early_stopping=stopping).monitored == "val_score"
+    assert hl.TrainingConfig(early_stopping=3).monitored == "val_loss"
+    with pytest.raises(hl.ConfigError, match=r"early_stopping\.monitor: .*'val_scores'"):
+        best(early_stopping=stopping.replace(monitor="val_scores"))
+    with pytest.raises(hl.ConfigError, match=r"^monitor: .*'val_scores'"):
+        best(monitor="val_scores")
+
+
 def test_the_mode_of_the_monitor_is_not_that_of_a_plateaus() -> None:
     metrics = (scripted("score", UP), scripted("error", DOWN))
     plateau = hl.SchedulerConfig("plateau", monitor="val_error", patience=0, warmup=0)

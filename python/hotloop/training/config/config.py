@@ -268,10 +268,10 @@ class TrainingConfig:
         training rows after each of these epochs. Validation uses the average. Excludes ``ema``.
     early_stopping : int, bool or EarlyStopping, optional
         Validation rounds without improvement before training stops.
-    monitor : str
-        The value that decides which weights are best: "loss", "val_loss", a metric such as
-        "val_accuracy", or what a callback logs (its ``log_names``). Early stopping and the schedule
-        plateau watch it too, unless they name one of their own.
+    monitor : str, optional
+        The value that decides which weights are best: "loss", "val_loss" [without it, unless early
+        stopping names one], a metric such as "val_accuracy", or what a callback logs (its
+        ``log_names``). Early stopping and plateau watch it too, unless they name one of their own.
     mode : {"auto", "min", "max"}
         Whether smaller or larger is better; "auto" decides by the loss, the metric or the name.
     restore_best : bool
@@ -401,7 +401,7 @@ class TrainingConfig:
     ema: bool | EMAConfig = setting(False, schema.ema)
     swa: bool | SWAConfig = setting(False, schema.swa)
     early_stopping: EarlyStopping | None = setting(None, schema.early_stopping)
-    monitor: str = setting("val_loss", rules.text)
+    monitor: str | None = setting(None, optional(rules.text))
     mode: str = setting("auto", MODE)
     restore_best: bool = setting(True, flag)
     output_dir: str | None = setting(None, optional(rules.path))
@@ -498,16 +498,14 @@ class TrainingConfig:
     @property
     def optimizer_config(self) -> OptimizerConfig:
         """The optimizer with every setting that it has filled in, lr and weight_decay included."""
-        return (
-            self._optimizer_part()
-            .replace(
-                lr=self.lr,
-                weight_decay=self.weight_decay,
-                momentum=self.momentum,
-                betas=self.betas,
-            )
-            .resolved()
-        )
+        own = {name: getattr(self, name) for name in ("lr", "weight_decay", "momentum", "betas")}
+        return self._optimizer_part().replace(**own).resolved()
+
+    @property
+    def monitored(self) -> str:
+        """The value that decides which weights are best."""
+        own = self.early_stopping.monitor if self.early_stopping else None
+        return self.monitor or own or "val_loss"
 
     @property
     def scheduler_config(self) -> SchedulerConfig:
@@ -516,8 +514,8 @@ class TrainingConfig:
         if part.name == "one_cycle":
             return part.replace(warmup=0, max_lr=part.max_lr or self.lr)
         if part.name == "plateau":
-            monitor = part.monitor or self.monitor
-            mode = part.mode or (self.mode if monitor == self.monitor else "auto")
+            monitor = part.monitor or self.monitored
+            mode = part.mode or (self.mode if monitor == self.monitored else "auto")
             return part.replace(warmup=self.warmup, monitor=monitor, mode=mode)
         return part.replace(warmup=self.warmup)
 
@@ -552,7 +550,7 @@ class TrainingConfig:
             If nothing says it.
         """
         name = monitor.removeprefix("val_")
-        mode = mode or (self.mode if monitor == self.monitor else "auto")
+        mode = mode or (self.mode if monitor == self.monitored else "auto")
         if mode == "auto" and known is not None and name in known:
             return known[name]
         metrics = self.metrics if isinstance(self.metrics, Mapping) else {}

@@ -109,7 +109,7 @@ class TrainingOptions(TrainerOptions, total=False):
     ema: bool | float | EMAConfig | Mapping[str, Any]
     swa: bool | float | SWAConfig | Mapping[str, Any]
     early_stopping: bool | int | EarlyStopping | Mapping[str, Any] | None
-    monitor: str
+    monitor: str | None
     mode: str
     restore_best: bool
     # other spellings

@@ -522,7 +522,8 @@ class EarlyStopping(Part):
         How much better a value must be to count as an improvement (>= 0). Which weights are best
         does not depend on it.
     monitor : str, optional
-        What is watched. Without it, the configuration's, which alone says which weights are best.
+        What is watched. Without it, the configuration's, which alone says which weights are best,
+        and which is this one where the configuration has none.
     mode : {"auto", "min", "max"}, optional
         Whether smaller or larger is better. Without it, the configuration's where both watch the
         same value; else by the loss, the metric or the name.

@@ -135,11 +135,11 @@ class Monitor:
         self, config: TrainingConfig, known: list[str], directions: Mapping[str, str]
     ) -> None:
         stopping, scheduler = config.early_stopping, config.scheduler_config
-        watched: dict[str, tuple[str, str | None]] = {"monitor": (config.monitor, config.mode)}
+        watched: dict[str, tuple[str, str | None]] = {"monitor": (config.monitored, config.mode)}
         if stopping is not None:
-            watched["early_stopping"] = (stopping.monitor or config.monitor, stopping.mode)
+            watched["early_stopping"] = (stopping.monitor or config.monitored, stopping.mode)
         if scheduler.name == "plateau":
-            watched["scheduler"] = (scheduler.monitor or config.monitor, scheduler.mode)
+            watched["scheduler"] = (scheduler.monitor or config.monitored, scheduler.mode)
         names, modes = _resolve(config, watched, known, directions)
         self.names = list(dict.fromkeys(names.values()))
         self._best = Judge(names["monitor"], modes["monitor"])
@@ -260,8 +260,11 @@ def _resolve(
     modes: dict[str, str] = {}
     said: dict[str, tuple[str, str]] = {}  # by name: where, and which
     fields: dict[str, str] = {}
+    stopping = config.early_stopping
+    is_given = config.monitor is not None or stopping is None or stopping.monitor is None
+    of_all = "" if is_given else "early_stopping."
     for part, (name, mode) in watched.items():
-        fields[part] = "monitor" if name == config.monitor else f"{part}.monitor"
+        fields[part] = f"{of_all}monitor" if name == config.monitored else f"{part}.monitor"
         names[part] = name = _known_name(fields[part], name, known)
         if mode not in ("min", "max"):
             continue

@@ -105,7 +105,7 @@ _OF_THE_LOOP: dict[str, tuple[tuple[Any, ...], str]] = {
     "accumulate_grad_batches": ((1,), "give step batches of that many times the rows"),
     "max_time": ((None,), "end your loop when the time is over"),
     "early_stopping": ((None,), "compare what evaluate() returns in your loop"),
-    "monitor": (("val_loss",), "compare what evaluate() returns in your loop"),
+    "monitor": ((None,), "compare what evaluate() returns in your loop"),
     "mode": (("auto",), "compare what evaluate() returns in your loop"),
     "check_val_every_n_epoch": ((1,), "call evaluate() where you want it"),
     "val_check_interval": ((None,), "call evaluate() where you want it"),
