@@ -242,8 +242,7 @@ def _generate(
     if generator is None or generator.cache.batch_size != n:
         generator = _generators[model] = _Generator(model, n)
     generator.begin()
-    cache = generator.cache
-    most = cache.max_seq_len
+    most = generator.cache.max_seq_len
     if context is None and length + n_new - 1 > most:
         raise ShapeError(
             f"generate: the prompt's {length} tokens and max_new_tokens={n_new} must fit the "
@@ -254,13 +253,26 @@ def _generate(
         raise ConfigError(
             f"generate: context must be at most the cache's {most} positions, got {context}"
         )
+    try:
+        return _go_on(generator, prompt, n_new, drawn, how, context or most)
+    except BaseException:  # what it leaves may be NaN, which a weight of 0 does not hide
+        del _generators[model]
+        generator.steps.close()
+        raise
+
+
+def _go_on(
+    generator: _Generator, prompt: Array, n_new: int, drawn: Array, how: Any, context: int
+) -> Array:
+    n, length = prompt.shape
+    most = generator.cache.max_seq_len
     made = np.concatenate([prompt, np.zeros((n, n_new), np.int64)], 1)
-    filled, first = 0, 0 if length <= most else length - (context or most)
+    filled, first = 0, 0 if length <= most else length - context
     for i in range(n_new):
         end = length + i
         if filled + end - first > most:
             generator.steps.empty()
-            filled, first = 0, end - (context or most)
+            filled, first = 0, end - context
         logits = generator.step(np.ascontiguousarray(made[:, first:end]))
         filled, first = filled + end - first, end
         made[:, end] = choose(logits, drawn[:, i], *how)
