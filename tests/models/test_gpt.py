@@ -165,6 +165,17 @@ def test_a_failed_generation_leaves_nothing() -> None:
     np.testing.assert_array_equal(hl.generate(model, [[1]], 5, temperature=0), want)
 
 
+def test_tokens_that_do_not_fit_are_refused_before_numbers_are_drawn() -> None:
+    with pytest.raises(hl.ShapeError, match="must fit the cache's 12 positions"):
+        hl.generate(small(), prompts(1), 10**13)
+
+
+def test_numbers_are_those_that_were_drawn_at_once() -> None:
+    draws = generation._Draws(5, 2, 3000)
+    at_once = np.array([_core.random_uniform(5, f"generate.{i}", 3000, 0.0, 1.0) for i in range(2)])
+    np.testing.assert_array_equal(np.stack([draws.of(i) for i in range(3000)], 1), at_once)
+
+
 def test_a_sequence_depends_on_no_other() -> None:
     model = small()
     alone = hl.generate(model, prompts()[:1], 8, seed=5)

@@ -114,6 +114,13 @@ MUTANTS = [
         python("tests/parity/test_transformer_models.py::test_deformable_attention_layer"),
     ),
     Mutant(
+        "tokens-are-chosen-by-numbers-of-others",
+        "python/hotloop/training/generation.py",
+        "return self._drawn[:, token]",
+        "return self._drawn[:, token % 1024]",
+        python(f"{_GPT}::test_numbers_are_those_that_were_drawn_at_once"),
+    ),
+    Mutant(
         "full-cache-goes-on-with-too-few",
         "python/hotloop/training/generation.py",
         "filled, first = 0, end - (context or most)",

@@ -85,7 +85,7 @@ class TCN(Module):
 
     def forward(self, x: Any, lengths: Any = None) -> Any:
         if lengths is not None:
-            lengths = check_lengths(lengths, *x.shape[:2], "tcn")
+            lengths = check_lengths(lengths, x.shape[0], x.shape[1], "tcn")
         x = self.network(x.transpose(1, 2))
         if lengths is None:
             return self.linear(x[:, :, -1])
