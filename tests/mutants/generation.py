@@ -123,7 +123,7 @@ MUTANTS = [
     Mutant(
         "full-cache-goes-on-with-too-few",
         "python/hotloop/training/generation.py",
-        "filled, first = 0, end - (context or most)",
+        "filled, first = 0, end - context",
         "filled, first = 0, end - 1",
         python(f"{_GPT}::test_a_full_cache_goes_on_with_the_last_tokens"),
     ),

@@ -73,8 +73,8 @@ MUTANTS = [
     Mutant(
         "attention-over-time-sees-padding",
         "python/hotloop/models/recurrent.py",
-        "scores = where(inside, scores, -np.inf)",
-        "pass",
+        "hidden = ~inside & (lengths[:, None, None] > 0)",
+        "hidden = inside & ~inside",
         python(_TRAINED + "test_a_batch_has_the_loss_of_its_sequences_alone[lstm]"),
     ),
     Mutant(
