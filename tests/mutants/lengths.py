@@ -75,7 +75,7 @@ MUTANTS = [
         "python/hotloop/models/recurrent.py",
         "hidden = ~inside & (lengths[:, None, None] > 0)",
         "hidden = inside & ~inside",
-        python(_TRAINED + "test_a_batch_has_the_loss_of_its_sequences_alone[lstm]"),
+        python(_MODELS + "test_a_row_of_padding_alone_is_zero"),
     ),
     Mutant(
         "another-order-goes-on-in-the-middle",

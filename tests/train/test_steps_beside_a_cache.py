@@ -162,7 +162,7 @@ def test_a_step_that_fails_changes_nothing() -> None:
     for step in (tokens, tokens[:, ::-1].copy()):
         for wrong in (77, -1):
             with pytest.raises(hl.DataError, match=f"below 11, got {wrong}"):
-                model(np.array([[10, 10, 5], [10, 10, wrong]]), spoilt)
+                model(np.array([[10, 10, 10, 5], [10, 10, 10, wrong]]), spoilt)
         np.testing.assert_array_equal(model(step, spoilt), model(step, sound))
 
 
