@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hotloop import models, nn
 from hotloop.errors import ConfigError, OutOfMemoryError, ShapeError
+from hotloop.nn import functional as F
 from hotloop.nn import recipes
 
 X = np.ones((2, 3), np.float32)
@@ -51,6 +52,41 @@ def test_shapes_are_checked_before_values_are_drawn(
 def test_sizes_that_overflow(make: Callable[[], nn.Module], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         make()
+
+
+SIZES: dict[str, Callable[[int], Any]] = {
+    "sinusoidal_positions": lambda n: F.sinusoidal_positions(n, 4),
+    "alibi_bias": lambda n: F.alibi_bias(2, 1, n),
+    "unique": lambda n: hl.unique(np.arange(3), size=n),
+    "full": hl.zeros,
+    "arange": hl.arange,
+    "linspace": lambda n: hl.linspace(0, 1, n),
+    "eye": lambda n: hl.eye(1, n),
+    "uniform numbers": hl.rand,
+    "normal numbers": hl.randn,
+    "randperm": hl.randperm,
+    "generate": lambda n: hl.generate(
+        models.gpt(11, 8, 1, 2, 16), [[1]], n, context=4, temperature=0
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_arrays_that_no_memory_holds(name: str) -> None:
+    words = rf"^out of memory: {name}: an array of shape \(.*\) needs [\d,]+ bytes$"
+    with pytest.raises(OutOfMemoryError, match=words):
+        SIZES[name](2**45)
+    for n in (2**62, np.int64(2**62)):
+        with pytest.raises(ShapeError, match=rf"^{name}: the bytes must fit in 63 bits, got an"):
+            SIZES[name](n)
+
+
+def test_a_mask_that_no_memory_holds() -> None:
+    mask = nn.Transformer.generate_square_subsequent_mask
+    with pytest.raises(OutOfMemoryError, match=r"mask: an array of shape \(33554432, 33554432\)"):
+        mask(2**25)
+    with pytest.raises(ShapeError, match="mask: the bytes must fit in 63 bits"):
+        mask(2**40)
 
 
 def test_out_of_memory_names_the_largest(monkeypatch: pytest.MonkeyPatch) -> None:

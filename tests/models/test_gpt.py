@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hotloop import _core, models, nn
 from hotloop.graph.trace import Trace
+from hotloop.nn import functional as F
 from hotloop.training import generation
 from hotloop.training.plans.runtime import Runtime
 
@@ -133,6 +134,46 @@ def test_a_full_cache_goes_on_with_the_last_tokens() -> None:
     long = hl.generate(model, prompts(2, 20), 3, seed=3, context=12)
     np.testing.assert_array_equal(long, recomputed(model, prompts(2, 20), 3, 3))
     assert hl.generate(model, prompts(2, 20), 30, context=6).shape == (2, 50)
+
+
+class Rows(nn.Module):
+    """Attention of tokens that may be NaN each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(4, 8), nn.Linear(8, 4)
+
+    def make_cache(self, n: int) -> nn.KVCache:
+        return nn.KVCache(1, n, 1, max_seq_len=8, head_dim=8)
+
+    def forward(self, idx: Any, cache: Any) -> Any:
+        x = self.table(idx).unsqueeze(1)
+        k, v = cache.update(x, x, 0)
+        y = F.scaled_dot_product_attention(x, k, v, cache.mask(idx.shape[1]))
+        return self.head(y.squeeze(1))
+
+
+def test_a_failed_generation_leaves_nothing() -> None:
+    """Rows that no later one sees have a weight of 0, which does not hide a NaN."""
+    model = Rows()
+    table = model.table.weight.numpy().copy()
+    table[3] = np.nan
+    model.table.weight.copy_(table)
+    want = hl.generate(model, [[1]], 5, temperature=0)
+    with pytest.raises(hl.NotFiniteError, match="largest of sequence 0"):
+        hl.generate(model, [[1, 1, 3]], 3)
+    np.testing.assert_array_equal(hl.generate(model, [[1]], 5, temperature=0), want)
+
+
+def test_tokens_that_do_not_fit_are_refused_before_numbers_are_drawn() -> None:
+    with pytest.raises(hl.ShapeError, match="must fit the cache's 12 positions"):
+        hl.generate(small(), prompts(1), 10**13)
+
+
+def test_numbers_are_those_that_were_drawn_at_once() -> None:
+    draws = generation._Draws(5, 2, 3000)
+    at_once = np.array([_core.random_uniform(5, f"generate.{i}", 3000, 0.0, 1.0) for i in range(2)])
+    np.testing.assert_array_equal(np.stack([draws.of(i) for i in range(3000)], 1), at_once)
 
 
 def test_a_sequence_depends_on_no_other() -> None:

@@ -1,5 +1,6 @@
 """Models of tables and sequences: sizes, learning, causality, padding, files, mistakes."""
 
+import itertools
 import re
 from pathlib import Path
 
@@ -100,6 +101,68 @@ def test_tcn_sees_no_later_row_and_as_many_as_it_says() -> None:
         last.append(not np.array_equal(np.asarray(network(changed))[:, :, -1], plain[:, :, -1]))
     assert last.index(True) >= 70 - 61
     assert all(last[-5:])
+
+
+def test_tcn_refuses_lengths_that_there_are_not() -> None:
+    model = models.tcn(5, 3, (4, 4))
+    x = rows("tcn", 3, 5, length=6)
+    for wrong in (7, -1):
+        words = rf"row 1: lengths of 1 \.\.\. 6: .* out of range, .* below 7, got {wrong}"
+        with pytest.raises(hl.DataError, match=words):
+            model(x, np.array([6, wrong, 1]))
+    with pytest.raises(hl.DataError, match=r"row 1: lengths of 1 \.\.\. 6: .*, got -1"):
+        model(x, np.array([6, 0, 1]))
+    with pytest.raises(hl.TraceError, match="tcn: lengths must be integers, got float32"):
+        model(x, np.array([6, 2.5, 1]))
+    lengths = np.full(30, 6)
+    lengths[17] = 9
+    with pytest.raises(
+        hl.DataError, match=r"X\[1\]: .* 'lengths of 1 \.\.\. 6' .* got 9 in row 17"
+    ):
+        hl.train(model, ((rows("tcn", 30, 5, length=6), lengths), np.arange(30) % 3), max_epochs=1)
+
+
+class Fixed(nn.Module):
+    def __init__(self, lengths: list[int]) -> None:
+        super().__init__()
+        self.model, self.lengths = models.tcn(5, 3, (4, 4)), lengths
+
+    def forward(self, x: hl.Tensor) -> hl.Tensor:
+        return self.model(x, self.lengths)
+
+
+def test_tcn_takes_lengths_that_are_known() -> None:
+    x = rows("tcn", 3, 5, length=6)
+    model = Fixed([6, 3, 1])
+    np.testing.assert_array_equal(model(x), model.model(x, np.array([6, 3, 1])))
+    with pytest.raises(
+        hl.ConfigError, match=r"tcn: lengths must lie in 0 \.\.\. 6, .*, got 7 for row 1"
+    ):
+        Fixed([6, 7, 1])(x)
+
+
+@pytest.mark.parametrize(
+    ("name", "pooling"),
+    [
+        *itertools.product(["lstm_classifier", "gru_classifier"], [None, "last"]),
+        ("transformer_classifier", None),
+    ],
+)
+def test_a_row_of_padding_alone_is_zero(name: str, pooling: str | None) -> None:
+    """The head sees zeros, whatever the padding is; others have what they have without it."""
+    model = make(name, 5, 3, **({} if pooling is None else {"pooling": pooling}))
+    x, lengths = rows(name, 3, 5, length=6), np.array([4, 0, 6])
+    hidden = np.arange(6) >= lengths[:, None]
+    given = hidden if name == "transformer_classifier" else lengths
+    out = model(x, given)
+    width = model.head[0].normalized_shape[0]
+    np.testing.assert_allclose(logits(out)[1], model.head(np.zeros((1, width), "f"))[0], rtol=1e-5)
+    np.testing.assert_allclose(logits(out)[[0, 2]], logits(model(x[[0, 2]], given[[0, 2]])), 1e-5)
+    if isinstance(out, tuple):
+        np.testing.assert_allclose(out[1].sum(1), [1, 0, 1], rtol=1e-6)
+        assert (out[1][hidden] == 0).all()
+    result = hl.train(model, hl.DataModule.from_arrays((x, given), [0, 1, 2], val=0), max_epochs=2)
+    assert np.isfinite(result.history["loss"]).all()
 
 
 def test_padding_is_not_seen() -> None:

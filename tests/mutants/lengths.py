@@ -4,6 +4,7 @@ from mutants.mutant import Mutant, c, python
 
 _DATA, _OF = "python/hotloop/data/", "tests/data/test_sequences.py::"
 _TRAINED = "tests/train/test_lengths.py::"
+_MODELS = "tests/models/test_sequences.py::"
 
 MUTANTS = [
     Mutant(
@@ -72,9 +73,9 @@ MUTANTS = [
     Mutant(
         "attention-over-time-sees-padding",
         "python/hotloop/models/recurrent.py",
-        "scores = where(inside, scores, -np.inf)",
-        "pass",
-        python(_TRAINED + "test_a_batch_has_the_loss_of_its_sequences_alone[lstm]"),
+        "hidden = ~inside & (lengths[:, None, None] > 0)",
+        "hidden = inside & ~inside",
+        python(_MODELS + "test_a_row_of_padding_alone_is_zero"),
     ),
     Mutant(
         "another-order-goes-on-in-the-middle",
@@ -103,6 +104,34 @@ MUTANTS = [
         "((hl_id *)node->in)[j] = source;",
         "(void)source;",
         c("test_hoist"),
+    ),
+    Mutant(
+        "tcn-takes-any-length",
+        "python/hotloop/models/tcn.py",
+        'return lengths + add_node("index_select", zeros, at, axis=0)',
+        "return lengths",
+        python(_MODELS + "test_tcn_refuses_lengths_that_there_are_not"),
+    ),
+    Mutant(
+        "tcn-takes-an-empty-sequence",
+        "python/hotloop/models/tcn.py",
+        "at = where(lengths == 0, -1, lengths)",
+        "at = lengths",
+        python(_MODELS + "test_tcn_refuses_lengths_that_there_are_not"),
+    ),
+    Mutant(
+        "mean-of-padding-alone-is-divided-by-nothing",
+        "python/hotloop/models/transformer.py",
+        "maximum(seen.sum(1), 1)",
+        "maximum(seen.sum(1), 0)",
+        python(_MODELS + "test_a_row_of_padding_alone_is_zero"),
+    ),
+    Mutant(
+        "empty-sequence-has-weights",
+        "python/hotloop/models/recurrent.py",
+        "weights = where(inside, F.softmax(where(hidden, -np.inf, scores), 1), 0.0)",
+        "weights = F.softmax(where(hidden, -np.inf, scores), 1)",
+        python(_MODELS + "test_a_row_of_padding_alone_is_zero"),
     ),
     Mutant(
         "pixels-have-a-channel-of-the-next-one",

@@ -1,7 +1,7 @@
 """Attention layers beside torch's over their masks, layouts and options: values and all gradients.
 
 Their plain calls, states and initial values are in test_modules.py, whole trainings in
-test_trajectories.py. No mask here hides all keys of a row: torch has NaN there, and
+test_trajectories.py. Only where torch's weights are asked for has a row that sees no key NaN there;
 tests/api/test_attention_modules.py says what is here.
 """
 
@@ -113,6 +113,39 @@ def test_masks(setting: str, mask: str, wanted: str) -> None:
     of_keys, of_pairs = MASKS[mask]
     masks = {"key_padding_mask": of_keys, "attn_mask": of_pairs}
     check_call(model, twin, inputs, masks, **WANTED[wanted])
+
+
+ALONE = np.arange(N)[:, None] == np.ones(S)  # of the last sample all keys
+UNSEEN: dict[str, tuple[Any, Any]] = {
+    "keys": (ALONE, None),
+    "infinite keys": (np.where(ALONE, -np.inf, 0.0), None),
+    "pairs": (None, np.arange(L)[:, None] == np.ones(S)),
+    "added to pairs": (None, np.where(np.arange(L)[:, None] == np.ones(S), -np.inf, normal(L, S))),
+    "keys and pairs": (np.array([[0, 0, 1, 1, 1]] * N) > 0, np.array([[1, 1, 0, 0, 0]] * L) > 0),
+}
+
+
+@pytest.mark.parametrize("mask", UNSEEN)
+def test_rows_that_see_no_key(mask: str) -> None:
+    """The output is the bias of the last projection, and every gradient is finite."""
+    model, twin = twins("MultiheadAttention", E, HEADS)
+    of_keys, of_pairs = UNSEEN[mask]
+    inputs = [normal(L, N, E), normal(S, N, E), normal(S, N, E)]
+    masks = {"key_padding_mask": of_keys, "attn_mask": of_pairs}
+    check_call(model, twin, inputs, masks, need_weights=False)
+    given = {k: torch.from_numpy(v) for k, v in masks.items() if v is not None}
+    out, weights = twin.double()(*map(torch.from_numpy, inputs), **given)  # as porting.md says
+    assert out.isnan().any()
+    assert weights.isnan().any()
+
+
+@pytest.mark.parametrize("is_bool", [False, True])
+def test_function_of_rows_that_see_no_key(is_bool: bool) -> None:
+    is_seen = np.arange(L)[:, None] != np.ones(S)
+    mask = is_seen if is_bool else np.where(is_seen, normal(L, S), -np.inf)
+    arrays = [normal(N, HEADS, L, E), normal(N, HEADS, S, E), normal(N, HEADS, S, 6), mask]
+    theirs = torch.nn.functional.scaled_dot_product_attention
+    check_twins(F.scaled_dot_product_attention, None, theirs, None, arrays)
 
 
 @pytest.mark.parametrize("wanted", WANTED)
@@ -295,6 +328,18 @@ def test_transformer(options: str) -> None:
 def test_activation_functions(activation: Any) -> None:
     model, twin = twins("TransformerEncoderLayer", E, HEADS, 12, 0.0, activation)
     check_call(model, twin, [normal(S, N, E)], {})
+
+
+def test_copies_of_a_decoder_layer_keep_a_module_as_activation() -> None:
+    """As porting.md says; torch's have ReLU."""
+    made = [
+        home.TransformerDecoder(
+            home.TransformerDecoderLayer(E, HEADS, 12, activation=home.Tanh()), 2
+        )
+        for home in (nn, torch.nn)
+    ]
+    assert all(isinstance(layer.activation, nn.Tanh) for layer in made[0].layers)
+    assert all(layer.activation is torch.nn.functional.relu for layer in made[1].layers)
 
 
 # ---------------------------------------------------------------------------- what is written

@@ -138,6 +138,83 @@ def test_a_cache_is_freed_with_its_plans() -> None:
     copy.deepcopy(model)(rows(2), OFFSET)
 
 
+class Steps(nn.Module):
+    """Attention of tokens; the cache has the sum of the last ones of its steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.maps = nn.Embedding(11, 4), Attends()
+
+    def forward(self, ids: Any, cache: Any) -> Any:
+        x = self.table(ids)
+        cache.offset.assign(x[0, -1].nan_to_num() + cache.offset)
+        return self.maps(x, cache=cache)
+
+
+def test_a_step_that_fails_changes_nothing() -> None:
+    """Neither the position, nor a buffer that is assigned, nor what later rows see."""
+    hl.manual_seed(0)
+    model, spoilt, sound = Steps(), Kept(), Kept()
+    table = model.table.weight.numpy().copy()
+    table[10] = np.nan  # hidden rows have a weight of 0, which does not hide a NaN
+    model.table.weight.copy_(table)
+    tokens = np.array([[1, 2], [3, 4]])
+    for step in (tokens, tokens[:, ::-1].copy()):
+        for wrong in (77, -1):
+            with pytest.raises(hl.DataError, match=f"below 11, got {wrong}"):
+                model(np.array([[10, 10, 10, 5], [10, 10, 10, wrong]]), spoilt)
+        np.testing.assert_array_equal(model(step, spoilt), model(step, sound))
+
+
+def test_an_interrupted_step_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    from hotloop.training.plans import runtime
+
+    hl.manual_seed(0)
+    model, stopped, sound = Steps(), Kept(), Kept()
+    tokens = np.array([[1, 2], [3, 4]])
+    for cache in (stopped, sound):
+        model(tokens, cache)
+
+    left = [0]
+
+    def interrupt() -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(runtime, "SLICE_SECONDS", 1e-9)  # a region and no more
+    monkeypatch.setattr(runtime, "pause", interrupt)
+    left[0], made = 1000, None
+    want = model(tokens, sound)
+    for n in range(1000):  # behind each of its regions
+        left[0] = n
+        try:
+            made = model(tokens, stopped)
+            break
+        except KeyboardInterrupt:
+            pass
+    assert n > 2
+    np.testing.assert_array_equal(made, want)
+
+
+def test_a_full_cache_is_named_before_anything_runs() -> None:
+    model = models.gpt(vocab_size=11, block_size=4, n_layer=1, n_head=2, n_embd=16)
+    cache, other = model.make_cache(1), model.make_cache(1)
+    for each in (cache, other):
+        model([[1, 2, 3]], each)
+    with pytest.raises(
+        hl.ShapeError,
+        match=r"^KVCache: the rows of a step must fit its max_seq_len of 4 behind the 3 that it "
+        r"holds, got 2; cache\.reset\(\) begins anew",
+    ):
+        model([[4, 5]], cache)
+    np.testing.assert_array_equal(model([[4]], cache), model([[4]], other))
+    with pytest.raises(hl.ShapeError, match="behind the 4 that it holds, got 1"):
+        model([[5]], cache)
+    cache.reset()
+    assert model([[1, 2, 3, 4]], cache).shape == (1, 1, 11)
+
+
 def test_wrong_arguments() -> None:
     model = Attends()
     with pytest.raises(hl.ConfigError, match=r"one nn.KVCache at most, got Linear; a module that"):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hotloop.base.memory import allocating
 from hotloop.base.scalars import plain
 from hotloop.errors import ConfigError, ShapeError
 from hotloop.graph import comparison, dtypes, elementary, pointwise, seeds
@@ -91,7 +92,8 @@ def full(
         kind = dtypes.int64 if isinstance(fill_value, int) else dtypes.default_float
     trace = tracing.active()
     if trace is None:
-        return np.full(shape, fill_value, _array_dtype(kind))
+        with allocating("full", shape, _array_dtype(kind)):
+            return np.full(shape, fill_value, _array_dtype(kind))
     return expand(number(trace, kind, fill_value), shape)
 
 
@@ -289,9 +291,10 @@ def arange(
     whole = all(isinstance(v, int) for v in (first, last, step))
     kind = dtypes.parse(dtype) if dtype else dtypes.int64 if whole else dtypes.default_float
     n = math.ceil((last - first) / step)
-    steps: Any = np.arange(n, dtype=np.int64 if whole else np.float64)
-    values = first + step * steps
-    return _constant(values.astype(_array_dtype(kind)))
+    with allocating("arange", (n,)):
+        steps: Any = np.arange(n, dtype=np.int64 if whole else np.float64)
+        values = first + step * steps
+        return _constant(values.astype(_array_dtype(kind)))
 
 
 def linspace(
@@ -316,7 +319,8 @@ def linspace(
         ``(steps,)``.
     """
     kind = dtypes.parse(dtype or dtypes.default_float)
-    return _constant(np.linspace(start, end, steps).astype(_array_dtype(kind)))
+    with allocating("linspace", (steps,)):
+        return _constant(np.linspace(start, end, steps).astype(_array_dtype(kind)))
 
 
 def eye(n: int, m: int | None = None, *, dtype: Any = None, device: Any = None) -> Made:
@@ -339,7 +343,8 @@ def eye(n: int, m: int | None = None, *, dtype: Any = None, device: Any = None) 
         ``(n, m)``.
     """
     kind = dtypes.parse(dtype or dtypes.default_float)
-    return _constant(np.eye(n, m, dtype=_array_dtype(kind)))
+    with allocating("eye", (n, n if m is None else m), _array_dtype(kind)):
+        return _constant(np.eye(n, m, dtype=_array_dtype(kind)))
 
 
 def tensor(

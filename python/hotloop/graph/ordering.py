@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hotloop.base.memory import allocating
 from hotloop.base.scalars import plain
 from hotloop.errors import ConfigError, ShapeError, TraceError
 from hotloop.graph import comparison, pointwise, reduction, views
@@ -508,7 +509,9 @@ def unique(
     zero = x.trace.const(np.zeros(1, np.int64))
     rank = zero if begins is None else cat([zero, reduction.cumsum(begins, 0)])
     # where each distinct element begins, and where the last one ends; n for those there are not
-    first = _search(rank, x.trace.const(np.arange(count + 1)), False, False, "unique")
+    with allocating("unique", (count + 1,)):
+        numbers = x.trace.const(np.arange(count + 1))
+    first = _search(rank, numbers, False, False, "unique")
     if count < n:
         first = first + _check_size(rank[-1:] + 1, count)
     counts = first[1:] - first[:-1]

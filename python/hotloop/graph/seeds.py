@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from hotloop.base.memory import allocating
 from hotloop.base.scalars import plain
 from hotloop.errors import ConfigError
 
@@ -86,20 +87,23 @@ def uniform(shape: tuple[int, ...], low: float, high: float) -> npt.NDArray[Any]
     """Uniform float64 numbers from the next stream."""
     from hotloop import _core
 
-    stream = next_stream("uniform")
-    return _core.random_uniform(initial_seed(), stream, math.prod(shape), low, high).reshape(shape)
+    seed, stream = initial_seed(), next_stream("uniform")
+    with allocating("uniform numbers", shape):
+        return _core.random_uniform(seed, stream, math.prod(shape), low, high).reshape(shape)
 
 
 def normal(shape: tuple[int, ...], mean: float, std: float) -> npt.NDArray[Any]:
     """Normal float64 numbers from the next stream."""
     from hotloop import _core
 
-    stream = next_stream("normal")
-    return _core.random_normal(initial_seed(), stream, math.prod(shape), mean, std).reshape(shape)
+    seed, stream = initial_seed(), next_stream("normal")
+    with allocating("normal numbers", shape):
+        return _core.random_normal(seed, stream, math.prod(shape), mean, std).reshape(shape)
 
 
 def permutation(n: int) -> npt.NDArray[Any]:
     """0 .. n - 1 in an order from the next stream."""
     from hotloop import _core
 
-    return _core.permutation(initial_seed(), next_stream("permutation"), 0, n)
+    with allocating("randperm", (n,)):
+        return _core.permutation(initial_seed(), next_stream("permutation"), 0, n)

@@ -79,10 +79,12 @@ class RecurrentClassifier(Module):
                 return self.head(x[:, -1])
             return self.head(where(lengths[:, None, None] == at + 1, x, 0.0).sum(1))
         scores = self.attention(x)
-        if lengths is not None:  # rows behind a sequence's end have no weight
+        if lengths is None:
+            weights = F.softmax(scores, 1)
+        else:  # rows behind a sequence's end have no weight, and those of an empty one neither
             inside = lengths[:, None, None] > at
-            scores = where(inside, scores, -np.inf)
-        weights = F.softmax(scores, 1)
+            hidden = ~inside & (lengths[:, None, None] > 0)
+            weights = where(inside, F.softmax(where(hidden, -np.inf, scores), 1), 0.0)
         return self.head((weights * x).sum(1)), weights.squeeze(-1)
 
 
@@ -127,7 +129,8 @@ def lstm_classifier(
     Module
         ``(N, length, in_features)`` in, and lengths ``(N,)`` where sequences are padded; out logits
         ``(N, num_classes)`` and the weight of each row ``(N, length)``, whose sum is 1, of which
-        losses and metrics take the logits. With ``pooling="last"`` the logits alone.
+        losses and metrics take the logits. With ``pooling="last"`` the logits alone. Of an empty
+        sequence all weights are 0, and the head sees zeros.
 
     Raises
     ------
@@ -180,7 +183,8 @@ def gru_classifier(
     Module
         ``(N, length, in_features)`` in, and lengths ``(N,)`` where sequences are padded; out logits
         ``(N, num_classes)`` and the weight of each row ``(N, length)``, whose sum is 1, of which
-        losses and metrics take the logits. With ``pooling="last"`` the logits alone.
+        losses and metrics take the logits. With ``pooling="last"`` the logits alone. Of an empty
+        sequence all weights are 0, and the head sees zeros.
 
     Raises
     ------

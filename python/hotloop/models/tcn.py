@@ -10,10 +10,13 @@ from typing import Any
 import numpy as np
 
 from hotloop import nn
+from hotloop.graph.build import add_node
+from hotloop.graph.pointwise import where
 from hotloop.models.weights import load_weights
 from hotloop.nn import functional as F
 from hotloop.nn.functional.arguments import Count
 from hotloop.nn.module import Module
+from hotloop.nn.utils.rnn import check_lengths
 
 __all__ = ["tcn"]
 
@@ -81,11 +84,23 @@ class TCN(Module):
         self.linear = nn.Linear((in_features, *num_channels)[-1], num_classes)
 
     def forward(self, x: Any, lengths: Any = None) -> Any:
+        if lengths is not None:
+            lengths = check_lengths(lengths, x.shape[0], x.shape[1], "tcn")
         x = self.network(x.transpose(1, 2))
         if lengths is None:
             return self.linear(x[:, :, -1])
-        is_last = lengths[:, None, None] - 1 == np.arange(x.shape[2])  # causal: no padding in it
-        return self.linear((x * is_last).sum(2))
+        last = _check_in_step(lengths, x.shape[2])[:, None, None] - 1
+        is_last = last == np.arange(x.shape[2])
+        return self.linear(where(is_last, x, 0.0).sum(2))  # causal: there is no padding in it
+
+
+def _check_in_step(lengths: Any, steps: int) -> Any:
+    """The lengths plus 0, read at each of them; at -1 for 0, which has no last row."""
+    trace = lengths.trace
+    with trace.scope(f"{trace.path}.lengths of 1 ... {steps}".lstrip(".")):
+        zeros = trace.const(np.zeros(steps + 1, np.int32))
+        at = where(lengths == 0, -1, lengths)
+        return lengths + add_node("index_select", zeros, at, axis=0)
 
 
 def tcn(
@@ -123,8 +138,8 @@ def tcn(
     Returns
     -------
     Module
-        ``(N, length, in_features)`` in, and lengths ``(N,)`` where sequences are padded;
-        ``(N, num_classes)`` out.
+        ``(N, length, in_features)`` in, and lengths ``(N,)``, integers from 1 on, where sequences
+        are padded; ``(N, num_classes)`` out.
 
     Raises
     ------

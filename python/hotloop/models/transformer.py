@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from hotloop import nn
 from hotloop.errors import ConfigError
+from hotloop.graph.pointwise import maximum
 from hotloop.models.weights import load_weights
 from hotloop.nn.functional.arguments import Count
 from hotloop.nn.module import Module
@@ -85,7 +86,7 @@ class TransformerClassifier(Module):
         hidden = padding_mask != 0  # bools of a batch are floats
         x = self.encoder(x, src_key_padding_mask=hidden)
         seen = (padding_mask == 0).float()[..., None]
-        return self.head((x * seen).sum(1) / seen.sum(1))
+        return self.head((x * seen).sum(1) / maximum(seen.sum(1), 1))  # 0 where all is padding
 
 
 def transformer_classifier(
@@ -129,7 +130,8 @@ def transformer_classifier(
     Module
         ``(N, length, in_features)`` in, ``(N, num_classes)`` out, of any length. ``forward`` takes
         a ``padding_mask`` ``(N, length)`` beside it, true (or not 0) where a row is padding, which
-        is then neither attended to nor part of the mean, with which alone it goes.
+        is then neither attended to nor part of the mean, with which alone it goes; where all rows
+        are padding the head sees zeros.
 
     Raises
     ------
@@ -140,8 +142,8 @@ def transformer_classifier(
 
     Notes
     -----
-    608,003 parameters of 29 features and 3 classes. As in torch, whose names it has, the encoder's
-    layers begin as copies of one.
+    608,003 parameters of 29 features and 3 classes, by torch's names. Each of the encoder's layers
+    has initial values of its own; torch's begin as copies of one.
     """
     model = TransformerClassifier(
         in_features, num_classes, d_model, nhead, num_layers, dim_feedforward, dropout,

@@ -82,8 +82,8 @@ class MultiheadAttention(Module):
     - ``is_causal``: row i sees keys 0 to i, and of those what the masks let it see. Unlike torch it
       needs no ``attn_mask``.
 
-    A row that sees no key has weights of 0, and the output is the bias of ``out_proj``; torch has
-    NaN there.
+    A row that sees no key has weights of 0, and the output is the bias of ``out_proj``; in torch
+    both are NaN with ``need_weights``, and the output is as here without.
 
     Examples
     --------

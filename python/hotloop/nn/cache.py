@@ -63,9 +63,10 @@ class KVCache(Module):
     -----
     The state lies on the model's device, beside a copy of its weights, and not in the buffers'
     values; ``reset()`` begins anew, and so does a call after values of the model were set, or of
-    another model. A cache that is a part of a model is empty in each prediction. A subclass with
-    buffers of its own, to which ``forward`` assigns, keeps those from call to call too: what is
-    made once and read in each step.
+    another model. A call that raises changes nothing, and one whose rows do not fit any more raises
+    a ShapeError before anything runs. A cache that is a part of a model is empty in each
+    prediction. A subclass with buffers of its own, to which ``forward`` assigns, keeps those from
+    call to call too: what is made once and read in each step.
 
     Examples
     --------
@@ -79,7 +80,7 @@ class KVCache(Module):
     """
 
     position: Buffer
-    _n_written: int
+    _written: dict[str, int]  # rows of each buffer that the step writes
 
     def __init__(
         self,
@@ -102,7 +103,7 @@ class KVCache(Module):
                 one.persistent = False
                 self.register_buffer(f"{name}{i}", one, persistent=False)
         self.register_buffer("position", np.zeros((), np.int64), persistent=False)
-        object.__setattr__(self, "_n_written", 0)
+        object.__setattr__(self, "_written", {})
 
     def update(self, key: Any, value: Any, layer: int) -> tuple[Any, Any]:
         """In ``forward``: writes a layer's keys and values of new rows behind those before.
@@ -137,7 +138,7 @@ class KVCache(Module):
             written = index_copy(buffer, 2, self._places(rows.shape[2]), rows)
             buffer.assign(written)
             both.append(written)
-            object.__setattr__(self, "_n_written", rows.shape[2])  # no edit of the module
+            self._written[f"{name}{layer}"] = rows.shape[2]
         return both[0], both[1]
 
     def _check(self, rows: Any) -> None:
@@ -195,10 +196,20 @@ class KVCache(Module):
         -------
         context manager
         """
-        object.__setattr__(self, "_n_written", 0)
+        self._written.clear()
         yield
-        if self._n_written:
-            self.advance(self._n_written)
+        if self._written:
+            self.advance(max(self._written.values()))
+
+    def written(self) -> dict[str, int]:
+        """What :meth:`update` wrote in the step that was traced last.
+
+        Returns
+        -------
+        dict of str to int
+            The number of new rows, by the names of the buffers that got them.
+        """
+        return dict(self._written)
 
     def advance(self, n: int) -> None:
         """In ``forward``: n rows were written by all layers; :meth:`step` does it.

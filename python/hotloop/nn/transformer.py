@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from hotloop.base.memory import allocating
 from hotloop.errors import ConfigError, ShapeError
 from hotloop.graph import creation
 from hotloop.graph.build import is_int
@@ -539,11 +540,14 @@ class Transformer(Module):
         ------
         ConfigError
             If sz is negative or no integer.
+        ShapeError, OutOfMemoryError
+            If it is larger than 63 bits can say, or than the memory that is left.
         """
         if not is_int(sz) or sz < 0:
             raise ConfigError(
                 f"generate_square_subsequent_mask: sz must be an integer >= 0, got {sz!r}"
             )
-        later = ~np.tri(sz, dtype=np.bool_)
-        mask = np.where(later, np.float32(-np.inf), np.float32(0))
+        with allocating("generate_square_subsequent_mask", (sz, sz), np.float32):
+            later = ~np.tri(sz, dtype=np.bool_)
+            mask = np.where(later, np.float32(-np.inf), np.float32(0))
         return creation.as_tensor(mask, dtype=dtype)

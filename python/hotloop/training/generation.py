@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hotloop import _core
+from hotloop.base.memory import allocating
 from hotloop.base.rules import number, whole
 from hotloop.base.structure import Constant, flatten
 from hotloop.base.watching import pause
@@ -68,6 +69,27 @@ class _Generator:
                 f"{got}"
             )
         return logits[:, -1].astype(np.float32)
+
+
+class _Draws:
+    """A number in [0, 1) for each token of each sequence, drawn as far as tokens are made.
+
+    A stream's numbers do not depend on how many are drawn; each time there are twice as many.
+    """
+
+    def __init__(self, seed: int, n_sequences: int, most: int) -> None:
+        self._seed, self._n, self._most = seed, n_sequences, most
+        self._drawn: Array = np.empty((n_sequences, 0))
+
+    def of(self, token: int) -> Array:
+        """Those of the sequences' token of that number, from 0 on."""
+        if token >= self._drawn.shape[1]:
+            count = min(max(2 * token, 1024), self._most)
+            streams = (f"generate.{i}" for i in range(self._n))
+            self._drawn = np.array(
+                [_core.random_uniform(self._seed, stream, count, 0.0, 1.0) for stream in streams]
+            )
+        return self._drawn[:, token]
 
 
 _generators: weakref.WeakKeyDictionary[Module, _Generator] = weakref.WeakKeyDictionary()
@@ -191,6 +213,8 @@ def generate(
         If the model does not have a cache, or an argument is out of range.
     ShapeError
         If the sequence does not fit the cache.
+    OutOfMemoryError
+        If there is less memory than the tokens need.
     DataError
         If the prompt does not hold integers, or one that the model has no row for.
     NotFiniteError
@@ -226,24 +250,21 @@ def generate(
     context = None if context is None else whole(1)("context", context)
     by = seed_or(None) if seed is None else whole(0)("seed", seed)
     rows = ids.reshape(-1, ids.shape[-1])
-    drawn = np.array(
-        [_core.random_uniform(by, f"generate.{i}", n_new, 0.0, 1.0) for i in range(len(rows))]
-    )
+    draws = _Draws(by, len(rows), n_new)
     with exclusive(found, "generate"), losing_device():
-        made = _generate(found, rows, n_new, drawn, (temperature, top_k, top_p), context)
+        made = _generate(found, rows, n_new, draws, (temperature, top_k, top_p), context)
     return made.reshape(*ids.shape[:-1], -1)
 
 
 def _generate(
-    model: Module, prompt: Array, n_new: int, drawn: Array, how: Any, context: int | None
+    model: Module, prompt: Array, n_new: int, draws: _Draws, how: Any, context: int | None
 ) -> Array:
     n, length = prompt.shape
     generator = _generators.get(model)
     if generator is None or generator.cache.batch_size != n:
         generator = _generators[model] = _Generator(model, n)
     generator.begin()
-    cache = generator.cache
-    most = cache.max_seq_len
+    most = generator.cache.max_seq_len
     if context is None and length + n_new - 1 > most:
         raise ShapeError(
             f"generate: the prompt's {length} tokens and max_new_tokens={n_new} must fit the "
@@ -254,15 +275,29 @@ def _generate(
         raise ConfigError(
             f"generate: context must be at most the cache's {most} positions, got {context}"
         )
-    made = np.concatenate([prompt, np.zeros((n, n_new), np.int64)], 1)
-    filled, first = 0, 0 if length <= most else length - (context or most)
+    try:
+        return _go_on(generator, prompt, n_new, draws, how, context or most)
+    except BaseException:  # what it leaves may be NaN, which a weight of 0 does not hide
+        del _generators[model]
+        generator.steps.close()
+        raise
+
+
+def _go_on(
+    generator: _Generator, prompt: Array, n_new: int, draws: _Draws, how: Any, context: int
+) -> Array:
+    n, length = prompt.shape
+    most = generator.cache.max_seq_len
+    with allocating("generate", (n, length + n_new), np.int64):
+        made = np.concatenate([prompt, np.zeros((n, n_new), np.int64)], 1)
+    filled, first = 0, 0 if length <= most else length - context
     for i in range(n_new):
         end = length + i
         if filled + end - first > most:
             generator.steps.empty()
-            filled, first = 0, end - (context or most)
+            filled, first = 0, end - context
         logits = generator.step(np.ascontiguousarray(made[:, first:end]))
         filled, first = filled + end - first, end
-        made[:, end] = choose(logits, drawn[:, i], *how)
+        made[:, end] = choose(logits, draws.of(i), *how)
         pause()
     return made

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy.typing as npt
 from hotloop import _core
 from hotloop.base.structure import flatten, unflatten
 from hotloop.data.padding import inside_of
-from hotloop.errors import ConfigError
+from hotloop.errors import ConfigError, ShapeError
 from hotloop.graph.outputs import as_outputs
 from hotloop.graph.pointwise import where
 from hotloop.graph.trace import Trace
@@ -25,6 +26,7 @@ from hotloop.nn.cache import KVCache
 from hotloop.nn.edits import attribute_version, latest_edit, structure_version
 from hotloop.nn.layout import resolve_lazy
 from hotloop.nn.module import Module
+from hotloop.nn.parameter import Variable
 from hotloop.training.plans.accelerator import losing_device, open_placement
 from hotloop.training.plans.fitted import exclusive, fitted_of, warn_of_untrained_norms
 from hotloop.training.plans.inputs import Inputs
@@ -41,13 +43,27 @@ _MAX_PLANS = 8
 class Planned(NamedTuple):
     """The plan of a batch's shapes, and what it gives: a structure of so many arrays.
 
-    ``reads_mode``: whether forward does something else in training.
+    ``reads_mode``: whether forward does something else in training. ``writes``: what it leaves in a
+    state beside the model.
     """
 
     plan: _core.Plan
     spec: Any
     n_outputs: int
     reads_mode: bool
+    writes: Writes | None
+
+
+class Writes(NamedTuple):
+    """What a step leaves in a cache.
+
+    ``n_rows``: new rows, behind those that the cache holds, of the buffers of keys and values that
+    are ``in_rows``. ``whole``: the buffers that are assigned otherwise, the position among them.
+    """
+
+    n_rows: int
+    in_rows: Sequence[Variable]
+    whole: Sequence[Variable]
 
 
 class Predictor:
@@ -100,6 +116,10 @@ class Predictor:
     ) -> Any:
         return trace_forward(trace, model, inputs, spec, path)
 
+    def _writes_of(self, trace: Trace) -> Writes | None:
+        """What forward, which was just recorded, leaves in a state beside the model."""
+        return None
+
     def _is_stale(self, model: Module) -> bool:
         """Whether the model is another than the plans are of."""
         if fitted_of(model) is not self._fitted:  # plans hold its transforms
@@ -151,17 +171,17 @@ class Predictor:
         """Shapes are checked by the trace, before the model's values are drawn and copied."""
         described = [(str(a.dtype), a.shape) for a in inputs]
 
-        def build(trace: Trace) -> tuple[Any, bool]:
+        def build(trace: Trace) -> tuple[Any, bool, Writes | None]:
             out_spec = self._record(trace, runtime.model, described, spec, path)
-            return out_spec, trace.reads_mode
+            return out_spec, trace.reads_mode, self._writes_of(trace)
 
-        graph, (out_spec, reads_mode) = runtime.trace(build, training=False)
+        graph, (out_spec, reads_mode, writes) = runtime.trace(build, training=False)
         if not self._plans:
             warn_of_untrained_norms("predict", runtime.model)
         runtime.upload()
         plan = runtime.plan(graph)
         runtime.tune(plan)
-        return Planned(plan, out_spec, len(graph.outputs()), reads_mode)
+        return Planned(plan, out_spec, len(graph.outputs()), reads_mode, writes)
 
 
 def _version_of(model: Module) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -231,7 +251,11 @@ def trace_forward(
 class CachedSteps(Predictor):
     """Runs of a model beside a cache, which keeps its state from one to the next.
 
-    It keeps neither alive.
+    It keeps neither alive. A run that raises, however far it came, leaves the cache as it was: what
+    it assigns in whole is read before and written back, and rows behind the position, which nobody
+    has seen yet, are cleared: a weight of 0, by which later rows do not see them, does not hide a
+    NaN. Rejected: commits that an error holds back to the end of the step, as rows could not be
+    written where they lie then.
     """
 
     def __init__(self, model: Module, cache: KVCache) -> None:
@@ -265,6 +289,48 @@ class CachedSteps(Predictor):
         for leaf in leaves:
             trace.graph.output(leaf.id_in(trace))
         return out_spec
+
+    def _writes_of(self, trace: Trace) -> Writes | None:
+        rows, own = self.cache.written(), dict(self.cache.named_buffers())
+        in_rows = [own[name] for name in rows]
+        apart = set(map(id, in_rows))
+        kept = set(map(id, own.values())) - apart
+        whole = [owner for owner in trace.assigned() if id(owner) in kept]
+        return Writes(max(rows.values(), default=0), in_rows, whole)
+
+    def run_planned(self, planned: Planned, inputs: list[Array]) -> Any:
+        """A step, or none of it: what raises changes nothing in the cache."""
+        runtime, writes = self._runtime, planned.writes
+        assert runtime is not None  # find made the plan
+        assert writes is not None
+        session, cache = runtime.session, self.cache
+        slots = [runtime.layout.slot_of(owner) for owner in writes.whole]
+        before = [session.read(s.store, str(s.owner.dtype), s.offset, s.size) for s in slots]
+        place = runtime.layout.slot_of(cache.position)
+        at = int(session.read(place.store, "int64", place.offset, 1)[0])
+        if writes.n_rows and at + writes.n_rows > cache.max_seq_len:
+            raise ShapeError(
+                f"KVCache: the rows of a step must fit its max_seq_len of {cache.max_seq_len} "
+                f"behind the {at} that it holds, got {writes.n_rows}; cache.reset() begins anew, "
+                "and a cache with a larger max_seq_len holds more"
+            )
+        try:
+            return super().run_planned(planned, inputs)
+        except BaseException:  # an interrupt in the middle of the step as well
+            if planned.plan.unfinished:
+                planned.plan.abandon()
+            for slot, values in zip(slots, before, strict=True):
+                session.write(slot.store, values, slot.offset)
+            self._clear_rows(runtime, writes, at)
+            raise
+
+    def _clear_rows(self, runtime: Runtime, writes: Writes, at: int) -> None:
+        for owner in writes.in_rows:
+            slot = runtime.layout.slot_of(owner)
+            *_, length, width = owner.shape
+            zeros = np.zeros(writes.n_rows * width, str(owner.dtype))
+            for begin in range(0, slot.size, length * width):  # a sequence's head each
+                runtime.session.write(slot.store, zeros, slot.offset + begin + at * width)
 
     def is_of(self, model: Module) -> bool:
         """Whether the steps are that model's."""

@@ -104,7 +104,7 @@ def scaled_dot_product_attention(
     Returns
     -------
     Tensor
-        ``(N, ..., L, Ev)``. A row that sees no key is 0, where torch has NaN.
+        ``(N, ..., L, Ev)``. A row that sees no key is 0.
 
     Raises
     ------

@@ -313,7 +313,7 @@ def multi_head_attention_forward(
     tuple of Tensor
         The output ``(L, N, E)``, or ``(L, E)``, and the weights ``(N, L, S)``, or ``(N, num_heads,
         L, S)`` without the mean, of one sample without N; None without ``need_weights``. A row that
-        sees no key has weights of 0, where torch has NaN.
+        sees no key has weights of 0, where torch's are NaN, as is its output beside them.
 
     Raises
     ------

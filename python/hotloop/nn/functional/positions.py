@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hotloop.base.memory import allocating
 from hotloop.errors import ConfigError, ShapeError
 from hotloop.graph import dtypes, pointwise, views
 from hotloop.graph.build import Operand, cast, lift, lift_float
@@ -47,12 +48,18 @@ def sinusoidal_positions(n: Size, dim: Size, base: Positive = 10000.0) -> Any:
     -------
     ndarray
         ``(n, dim)`` float32; in ``forward`` a constant.
+
+    Raises
+    ------
+    ShapeError, OutOfMemoryError
+        If it is larger than 63 bits can say, or than the memory that is left.
     """
-    angles = angles_of(n, dim, base)
-    table = np.empty((n, dim), np.float32)
-    table[:, 0::2] = np.sin(angles)
-    table[:, 1::2] = np.cos(angles)[:, : dim // 2]
-    return table
+    with allocating("sinusoidal_positions", (n, max(dim, 1))):
+        angles = angles_of(n, dim, base)
+        table = np.empty((n, dim), np.float32)
+        table[:, 0::2] = np.sin(angles)
+        table[:, 1::2] = np.cos(angles)[:, : dim // 2]
+        return table
 
 
 def rotary_embedding(
@@ -143,16 +150,23 @@ def alibi_bias(
     ConfigError
         If there are fewer keys than rows and no positions.
     ShapeError
-        If the positions are no vector of the rows.
+        If the positions are no vector of the rows, or the bytes beyond 63 bits.
+    OutOfMemoryError
+        If there is less memory than it needs.
     """
     n_keys = rows if keys is None else keys
+    with allocating("alibi_bias", (num_heads, rows, n_keys), np.float32):
+        return _alibi_bias(num_heads, rows, n_keys, input_pos)
+
+
+def _alibi_bias(num_heads: int, rows: int, n_keys: int, input_pos: Operand | None) -> Tensor:
     if input_pos is None:
         if n_keys < rows:
             raise ConfigError(
                 f"alibi_bias: keys must be at least the {rows} rows where input_pos is not given, "
                 f"got {n_keys}"
             )
-        at: Any = lift(np.arange(n_keys - rows, n_keys), what="alibi_bias")
+        at: Any = arange(n_keys - rows, n_keys)
     else:
         at = lift(input_pos, what="alibi_bias")
         if at.shape != (rows,):
