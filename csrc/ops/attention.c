@@ -1,5 +1,11 @@
 /* Attention: softmax(q k^T scale + mask) v, whose scores lie nowhere in memory where a device has a
- * kernel for it. Heads of queries share those of keys and values in groups of neighbours. */
+ * kernel for it. Heads of queries share those of keys and values in groups of neighbours.
+ *
+ * What forward keeps for the gradient is each row's largest score plus the logarithm of the sum of
+ * powers, rounded, and what the rounding took from it. Where all scores of a row are large, as
+ * below a mask that adds -1e9 to all keys, the rounded number has nothing left of the logarithm,
+ * and the gradient would take the weights of the row's n equal keys as 1 instead of 1/n. The first
+ * number alone is what cuDNN keeps, too. */
 #include <math.h>
 
 #include "ops/build.h"
@@ -40,6 +46,12 @@ static hl_status read_sizes(const hl_graph *graph, const hl_node *node, int firs
 static hl_dtype find_own(hl_dtype dtype)
 {
     return dtype == HL_DTYPE_F64 ? dtype : HL_DTYPE_F32;
+}
+
+/* Logarithms of the rows' sums, and what rounding took from each. */
+static hl_type find_log_sums(const sizes *n, hl_dtype own)
+{
+    return (hl_type){own, {4, {2, n->B, n->H, n->L}}};
 }
 
 /* Behind them, if the attributes say so: a mask that broadcasts, bool or of the scores' own type,
@@ -83,7 +95,7 @@ hl_status hl_infer_attention(const hl_graph *graph, hl_node *node, hl_type *out_
     hl_dtype dtype = hl_node_in_type(graph, node, 0)->dtype, own = find_own(dtype);
     bool widens = hl_attention_attrs(node)->float32_out && dtype != HL_DTYPE_F64;
     out_types[0] = (hl_type){widens ? own : dtype, {4, {n.B, n.H, n.L, n.Ev}}};
-    out_types[1] = (hl_type){own, {3, {n.B, n.H, n.L}}};
+    out_types[1] = find_log_sums(&n, own);
     return HL_OK;
 }
 
@@ -93,7 +105,7 @@ hl_status hl_infer_attention_grad(const hl_graph *graph, hl_node *node, hl_type 
     sizes n;
     HL_TRY(read_sizes(graph, node, 1, &n));
     hl_dtype dtype = hl_node_in_type(graph, node, 1)->dtype, own = find_own(dtype);
-    hl_type out = {dtype, {4, {n.B, n.H, n.L, n.Ev}}}, lse = {own, {3, {n.B, n.H, n.L}}};
+    hl_type out = {dtype, {4, {n.B, n.H, n.L, n.Ev}}}, lse = find_log_sums(&n, own);
     for (int i = 0; i < 5; i += 4) {
         const char *what = i ? "the result" : "the result's gradient";
         const hl_type *type = hl_node_in_type(graph, node, i);
@@ -228,20 +240,37 @@ static hl_status build_drops(hl_graph *graph, const parts *p, hl_id *out_id)
     return hl_graph_add(graph, HL_OP_DROPOUT_MASK, &p->control, 1, &attrs, out_id);
 }
 
-/* Per row (B,H,L), of (B,H,L,1). */
-static hl_status build_rows(hl_graph *graph, const parts *p, hl_id x, bool keeps_dim, hl_id *out_id)
+/* Of two arrays (B,H,L,1) one (2,B,H,L). */
+static hl_status build_log_sums(hl_graph *graph, const parts *p, hl_id rounded, hl_id rest,
+                                hl_id *out_id)
 {
-    hl_shape shape = {keeps_dim ? 4 : 3, {p->n.B, p->n.H, p->n.L, 1}};
-    return hl_build_reshape(graph, x, &shape, out_id);
+    const hl_attrs attrs = {.axis = {.axis = 0}};
+    hl_shape shape = {4, {1, p->n.B, p->n.H, p->n.L}};
+    hl_id both[2];
+    HL_TRY(hl_build_reshape(graph, rounded, &shape, &both[0]));
+    HL_TRY(hl_build_reshape(graph, rest, &shape, &both[1]));
+    return hl_graph_add(graph, HL_OP_CONCAT, both, 2, &attrs, out_id);
+}
+
+/* The first of these two arrays, or the second, per row: (B,H,L,1). */
+static hl_status build_half(hl_graph *graph, const parts *p, hl_id log_sums, int which,
+                            hl_id *out_id)
+{
+    hl_shape shape = {4, {p->n.B, p->n.H, p->n.L, 1}};
+    HL_TRY(hl_build_slice(graph, log_sums, 0, which, which + 1, &log_sums));
+    return hl_build_reshape(graph, log_sums, &shape, out_id);
 }
 
 /* Attention to no keys at all. */
-static hl_status lower_nothing(hl_graph *graph, hl_node_id id, hl_id *out_values)
+static hl_status lower_nothing(hl_graph *graph, hl_node_id id, const parts *p, hl_id *out_values)
 {
-    const hl_id out = graph->nodes[id].out;
-    hl_type types[] = {graph->values[out].type, graph->values[out + 1].type};
-    HL_TRY(hl_build_full(graph, &types[0], 0, &out_values[0]));
-    return hl_build_full(graph, &types[1], INFINITY, &out_values[1]);
+    hl_type type = graph->values[graph->nodes[id].out].type,
+            rows = {p->own, {4, {p->n.B, p->n.H, p->n.L, 1}}};
+    hl_id infinity, zero;
+    HL_TRY(hl_build_full(graph, &type, 0, &out_values[0]));
+    HL_TRY(hl_build_full(graph, &rows, INFINITY, &infinity));
+    HL_TRY(hl_build_full(graph, &rows, 0, &zero));
+    return build_log_sums(graph, p, infinity, zero, &out_values[1]);
 }
 
 /* A row that sees no key has zeros, and infinity for the logarithm of its sum. */
@@ -249,11 +278,11 @@ hl_status hl_lower_attention(hl_graph *graph, hl_node_id id, hl_id *out_values)
 {
     const int64_t last = 3;
     parts p;
-    hl_id scores, top, e, sum, is_empty, one, zero, log_sum, infinity, drops;
+    hl_id scores, top, e, sum, is_empty, one, zero, log_sum, rounded, rest, infinity, drops;
     if (hl_dtype_is_16_bit(hl_graph_dtype(graph, graph->nodes[id].in[0])))
         return hl_lower_widened(graph, id, out_values);
     HL_TRY(take_apart(graph, id, 0, &p));
-    if (p.n.S == 0) return lower_nothing(graph, id, out_values);
+    if (p.n.S == 0) return lower_nothing(graph, id, &p, out_values);
     HL_TRY(build_scores(graph, &p, &scores));
     HL_TRY(hl_build_number_like(graph, scores, 0, &zero));
     HL_TRY(hl_build_number_like(graph, scores, 1, &one));
@@ -266,12 +295,14 @@ hl_status hl_lower_attention(hl_graph *graph, hl_node_id id, hl_id *out_values)
     HL_TRY(hl_build_sum(graph, e, &last, 1, true, &sum));
     HL_TRY(hl_build_where(graph, is_empty, one, sum, &sum));
     HL_TRY(hl_build_unary(graph, HL_OP_LOG, sum, &log_sum));
-    HL_TRY(hl_build_binary(graph, HL_OP_ADD, log_sum, top, &log_sum));
-    HL_TRY(hl_build_where(graph, is_empty, infinity, log_sum, &log_sum));
+    HL_TRY(hl_build_binary(graph, HL_OP_ADD, log_sum, top, &rounded));
+    HL_TRY(hl_build_binary(graph, HL_OP_SUB, rounded, top, &rest));
+    HL_TRY(hl_build_binary(graph, HL_OP_SUB, log_sum, rest, &rest));
+    HL_TRY(hl_build_where(graph, is_empty, infinity, rounded, &rounded));
     HL_TRY(hl_build_binary(graph, HL_OP_DIV, e, sum, &e));
     HL_TRY(build_drops(graph, &p, &drops));
     if (drops != HL_NONE) HL_TRY(hl_build_binary(graph, HL_OP_MUL, e, drops, &e));
-    HL_TRY(build_rows(graph, &p, log_sum, false, &out_values[1]));
+    HL_TRY(build_log_sums(graph, &p, rounded, rest, &out_values[1]));
     return build_product(graph, &p, e, p.v, false, &out_values[0]);
 }
 
@@ -282,10 +313,12 @@ static hl_status build_score_grads(hl_graph *graph, hl_node_id id, const parts *
 {
     const hl_node node = graph->nodes[id];
     const int64_t last = 3;
-    hl_id dout = node.in[0], out = node.in[4], scores, lse, w, g, drops, delta, ds;
+    hl_id dout = node.in[0], out = node.in[4], scores, rounded, rest, w, g, drops, delta, ds;
     HL_TRY(build_scores(graph, p, &scores));
-    HL_TRY(build_rows(graph, p, node.in[5], true, &lse));
-    HL_TRY(hl_build_binary(graph, HL_OP_SUB, scores, lse, &w));
+    HL_TRY(build_half(graph, p, node.in[5], 0, &rounded));
+    HL_TRY(build_half(graph, p, node.in[5], 1, &rest));
+    HL_TRY(hl_build_binary(graph, HL_OP_SUB, scores, rounded, &w));
+    HL_TRY(hl_build_binary(graph, HL_OP_SUB, w, rest, &w));
     HL_TRY(hl_build_unary(graph, HL_OP_EXP, w, &w));
     HL_TRY(build_product(graph, p, dout, p->v, true, &g));
     HL_TRY(build_drops(graph, p, &drops));

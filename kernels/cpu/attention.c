@@ -6,9 +6,10 @@
  * scaled where the largest score grows. A head's keys and values are packed once for as many blocks
  * of queries as a thread has of it.
  *
- * The gradient makes each tile again, of the logarithms of the sums that forward has kept. A unit
- * of its work is a head of keys, with the heads of queries that share it: so sums have one order,
- * and five products a tile do, where splitting by queries would take seven. */
+ * The gradient makes each tile again, of the logarithms of the sums that forward has kept, and of
+ * what rounding took from them: beside a largest score of -1e9 all of it. A unit of its work is a
+ * head of keys, with the heads of queries that share it: so sums have one order, and five products
+ * a tile do, where splitting by queries would take seven. */
 #include <math.h>
 
 #include "ir/program.h"
@@ -253,7 +254,7 @@ typedef struct attention_args {
     const float *q, *k, *v;
     const void *mask;
     const hl_control *control;
-    float *out, *lse; /* of the gradient they are read */
+    float *out, *lse, *rest; /* of the gradient they are read */
     const float *dout;
     float *dq, *dk, *dv;
     char *scratch;
@@ -359,8 +360,11 @@ static void attend(const attention_state *s, attention_args *a, int64_t head, in
     }
     for (int64_t i = 0; i < rows; i++) {
         bool is_empty = top[i] == -INFINITY;
-        scale_row(a->out + (head * s->L + l + i) * s->Ev, is_empty ? 0 : 1 / sum[i], s->Ev);
-        a->lse[head * s->L + l + i] = is_empty ? INFINITY : top[i] + logf(sum[i]);
+        int64_t row = head * s->L + l + i;
+        float log_sum = logf(sum[i]), lse = top[i] + log_sum;
+        scale_row(a->out + row * s->Ev, is_empty ? 0 : 1 / sum[i], s->Ev);
+        a->lse[row] = is_empty ? INFINITY : lse;
+        a->rest[row] = is_empty ? 0 : log_sum - (lse - top[i]);
     }
 }
 
@@ -375,6 +379,7 @@ static void run_attention(const hl_kernel_state *state, void *const *args, int64
                         .control = s->drops ? args[s->n_in - 1] : NULL,
                         .out = args[s->n_in],
                         .lse = args[s->n_in + 1],
+                        .rest = (float *)args[s->n_in + 1] + s->B * s->H * s->L,
                         .scratch = launch->thread_scratch,
                         .packed = -1};
     end = hl_cpu_min(end, s->B * s->H * s->n_blocks);
@@ -387,12 +392,13 @@ static void run_attention(const hl_kernel_state *state, void *const *args, int64
 /* A row of scores s and of g = dout v^T to the powers w d, which values get, and to what scores
  * get, w (d g - delta) scale; d: what dropout multiplies by, bits NULL: nothing. */
 HL_SIMD void take_grad_row(const attention_state *s, float *row, float *g, const uint16_t *bits,
-                           float lse, float delta, int64_t n)
+                           float lse, float rest, float delta, int64_t n)
 {
-    hl_v log_sum = hl_v_set1(lse), mean = hl_v_set1(delta), factor = hl_v_set1(s->scale);
+    hl_v log_sum = hl_v_set1(lse), left = hl_v_set1(rest), mean = hl_v_set1(delta),
+         factor = hl_v_set1(s->scale);
     for (int64_t j = 0; j < n; j += HL_VL) {
         int64_t lanes = hl_cpu_min(n - j, HL_VL);
-        hl_v w = hl_row_power(hl_row_load(row + j, lanes) - log_sum),
+        hl_v w = hl_row_power(hl_row_load(row + j, lanes) - log_sum - left),
              gain = hl_row_load(g + j, lanes);
         hl_v kept = w;
         if (bits) {
@@ -421,7 +427,7 @@ static void make_tiles(const attention_state *s, const attention_args *a, int64_
         float delta = HL_ROW_SUM(Ev, j, m, hl_row_load(dy + j, m) * hl_row_load(y + j, m));
         hide(s, a->mask, of, tile + i * KEYS, n);
         take_grad_row(s, tile + i * KEYS, tile_g + i * KEYS, s->drops ? bits + i * apart : NULL,
-                      a->lse[row0 + i], delta, n);
+                      a->lse[row0 + i], a->rest[row0 + i], delta, n);
     }
 }
 
@@ -477,6 +483,7 @@ static void run_grad(const hl_kernel_state *state, void *const *args, int64_t be
                         .v = args[3],
                         .out = args[4],
                         .lse = args[5],
+                        .rest = (float *)args[5] + s->B * s->H * s->L,
                         .mask = s->has_mask ? args[6] : NULL,
                         .control = s->drops ? args[s->n_in - 1] : NULL,
                         .dq = args[s->n_in],

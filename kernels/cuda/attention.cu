@@ -2,11 +2,12 @@
  * 2023): softmax(q k^T scale + mask) v of q (B,H,L,E), k (B,Hk,S,E), v (B,Hk,S,Ev).
  *
  * A block holds a tile of queries and goes over the keys in tiles: scores stay in registers, with
- * each row's largest and its sum, and what has been summed is scaled where the largest grows. The
- * logarithms of the sums are all that is kept. The gradient makes each tile of scores again: once
- * by blocks that hold queries, for theirs, once by blocks that hold keys, for those of keys and
- * values, over all heads that share them. That is seven products where five would do, but nobody
- * adds to what another has written: the same bits every run, without atomics.
+ * each row's largest and its sum, and what has been summed is scaled where the largest grows. Kept
+ * are the logarithms of the sums and what rounding took from them: beside a largest score of -1e9
+ * all of it. The gradient makes each tile of scores again: once by blocks that hold queries, for
+ * theirs, once by blocks that hold keys, for those of keys and values, over all heads that share
+ * them. That is seven products where five would do, but nobody adds to what another has written:
+ * the same bits every run, without atomics.
  *
  * Two kinds of tiles do the products, and the rest of a kernel is the same for both: 16 bits by
  * tensor cores, where a warp has 16 rows and what comes of one product is an operand of the next in
@@ -380,10 +381,11 @@ template <class E> HL_DEVICE float sum_row(float x)
     return fold_row<E>(x, [](float a, float b) { return a + b; });
 }
 
-/* e^(x - y); of x = -inf, or y = inf, 0. */
+/* e^(x - y); of x = -inf, or y = inf, 0. The difference comes first: products with LOG2_E would be
+ * rounded as coarsely as x and y are large, or infinite. */
 HL_DEVICE float find_power(float x, float y)
 {
-    return exp2f(fmaf(x, LOG2_E, -y * LOG2_E));
+    return exp2f((x - y) * LOG2_E);
 }
 
 /* Writes what a thread has of rows from `first` on, each times factor(i). */
@@ -485,11 +487,14 @@ HL_DEVICE void attend(const hl_cuda_attention_params &p, typename E::type *share
             /* A sum that is NaN is no row that sees nothing. */
             float sum = sum_row<E>(row[i].sum), top = row[i].top;
             bool is_empty = top == -hl_infinity() && sum == 0;
-            float lse = (top == -hl_infinity() ? 0.0f : top) + logf(sum);
-            int64_t l = at.l + E::row(i);
+            float base = top == -hl_infinity() ? 0.0f : top, log_sum = logf(sum),
+                  lse = base + log_sum;
+            int64_t l = at.l + E::row(i), r = head * a.L + l;
             factor[i] = is_empty ? 0.0f : a.drop_scale / sum;
-            if (l < a.L && E::col(0) == 0)
-                p.at.lse[head * a.L + l] = is_empty ? hl_infinity() : lse;
+            if (l < a.L && E::col(0) == 0) {
+                p.at.lse[r] = is_empty ? hl_infinity() : lse;
+                p.at.lse[a.B * a.H * a.L + r] = is_empty ? 0.0f : log_sum - (lse - base);
+            }
         }
         store<E>(p.at.out, p.out_dtype, head, a.L, at.l, a.Ev, out,
                  [&](int i) { return factor[i]; });
@@ -498,9 +503,15 @@ HL_DEVICE void attend(const hl_cuda_attention_params &p, typename E::type *share
 
 /* ---- gradient -------------------------------------------------------------------------------- */
 
+/* Of a row that forward has gone over: the logarithm of its sum, and dout times out; where powers
+ * are to be divided by it, what rounding took from the logarithm. Beyond the last row powers are 0.
+ */
+struct summed_row {
+    float lse, delta, rest;
+};
+
 /* Scores and g = dout v^T to powers, which values get, and to what scores get but for the scale,
- * power (d g - delta); d: what dropout multiplies by. Of each element `row` gives the logarithm of
- * its row's sum and delta. */
+ * power (d g - delta); d: what dropout multiplies by. find_row gives each element's row. */
 template <class E, bool has_keys, class K, class R>
 HL_DEVICE void take_gradients(const hl_cuda_attention &a, place at, K keep,
                               typename E::template part<E::COLS> &s,
@@ -513,11 +524,11 @@ HL_DEVICE void take_gradients(const hl_cuda_attention &a, place at, K keep,
         HL_UNROLL
         for (int i = 0; i < E::HELD; i++) {
             int l = has_keys ? E::col(j) : E::row(i), k = has_keys ? E::row(i) : E::col(j);
-            row_state row = find_row(i, j);
-            float power = find_power(s.at(i, j), row.top), gain = g.at(i, j);
+            summed_row row = find_row(i, j);
+            float power = find_power(s.at(i, j) - row.lse, row.rest), gain = g.at(i, j);
             bool is_kept = drops::is_kept(a, at, keep, l, k);
             s.at(i, j) = is_kept ? power : 0.0f;
-            g.at(i, j) = power * ((is_kept ? gain * a.drop_scale : 0.0f) - row.sum);
+            g.at(i, j) = power * ((is_kept ? gain * a.drop_scale : 0.0f) - row.delta);
         }
     }
 }
@@ -540,7 +551,7 @@ HL_DEVICE void sum_queries(const hl_cuda_attention_grad_queries_params &p, typen
         int64_t end = a.is_causal && at.l + E::ROWS < a.S ? at.l + E::ROWS : a.S;
         typename E::template part<E::COLS> s, g;
         typename E::template part<E::WIDTH> dq = {};
-        row_state row[E::HELD]; /* lse, delta */
+        summed_row row[E::HELD];
         E::load(q, find_head<T>(p.at.q, head, a.L, a.E), at.l, E::ROWS);
         E::load(dout, gains, at.l, E::ROWS);
         HL_UNROLL
@@ -550,8 +561,9 @@ HL_DEVICE void sum_queries(const hl_cuda_attention_grad_queries_params &p, typen
             for (int c = hl_thread() % E::LANES; l < a.L && c < a.Ev; c += E::LANES)
                 delta = fmaf(hl_read(gains.at, l * a.Ev + c),
                              hl_read_float(p.at.out, p.out_dtype, r * a.Ev + c), delta);
-            row[i] = {l < a.L ? p.at.lse[r] : hl_infinity(), sum_row<E>(delta)};
-            if (l < a.L && E::col(0) == 0) p.at.delta[r] = row[i].sum;
+            delta = sum_row<E>(delta);
+            row[i] = {l < a.L ? p.at.lse[r] : hl_infinity(), delta, 0};
+            if (l < a.L && E::col(0) == 0) p.at.delta[r] = delta;
         }
         for (; at.s < end; at.s += E::COLS) {
             int64_t seen = a.is_causal ? at.l + E::end_row() - at.s : a.S - at.s;
@@ -568,7 +580,14 @@ HL_DEVICE void sum_queries(const hl_cuda_attention_grad_queries_params &p, typen
             E::add(dq, g, k, (int)a.E, 0, to);
             hl_barrier();
         }
-        store<E>(p.at.dq, p.dq_dtype, head, a.L, at.l, a.E, dq, [&](int) { return a.scale; });
+        /* What rounding took from the logarithms divides whole rows, here at once. */
+        float factor[E::HELD];
+        HL_UNROLL
+        for (int i = 0; i < E::HELD; i++) {
+            int64_t l = at.l + E::row(i), r = (a.B * a.H + head) * a.L + l;
+            factor[i] = l < a.L ? a.scale * find_power(0, p.at.lse[r]) : 0.0f;
+        }
+        store<E>(p.at.dq, p.dq_dtype, head, a.L, at.l, a.E, dq, [&](int i) { return factor[i]; });
     }
 }
 
@@ -581,6 +600,9 @@ HL_DEVICE void sum_keys(const hl_cuda_attention_grad_keys_params &p, typename E:
     typedef dropout<E::COLS, E::ROWS> drops;
     const hl_cuda_attention &a = p.of;
     HL_SHARED(uint8_t, keep, drops::SIZE);
+    HL_SHARED(float, row_lse, E::COLS);
+    HL_SHARED(float, row_rest, E::COLS);
+    HL_SHARED(float, row_delta, E::COLS);
     int64_t n_shared = a.H / a.Hk, head_k = u / a.n_tiles;
     place at = {head_k / a.Hk, head_k % a.Hk * n_shared, 0, u % a.n_tiles * E::ROWS};
     typename E::tile k = E::make(shared, 0), v = E::make(shared, E::ROWS),
@@ -592,7 +614,6 @@ HL_DEVICE void sum_keys(const hl_cuda_attention_grad_keys_params &p, typename E:
     if (of_keys) E::load(v, find_head<T>(p.at.v, head_k, a.S, a.Ev), at.s, E::ROWS);
     for (int64_t end = at.h + n_shared; at.h < end; at.h++) {
         int64_t head = at.b * a.H + at.h;
-        const float *lse = p.at.lse + head * a.L, *delta = p.at.delta + head * a.L;
         for (at.l = a.is_causal ? at.s / E::COLS * E::COLS : 0; at.l < a.L; at.l += E::COLS) {
             int64_t hidden = a.is_causal ? at.s + E::first_row() - at.l : 0, left = a.L - at.l;
             int from = hidden < E::COLS ? (int)hidden : (int)E::COLS;
@@ -600,14 +621,21 @@ HL_DEVICE void sum_keys(const hl_cuda_attention_grad_keys_params &p, typename E:
             E::load(q, find_head<T>(p.at.q, head, a.L, a.E), at.l, E::COLS);
             E::load(dout, find_head<T>(p.at.dout, head, a.L, a.Ev), at.l, E::COLS);
             drops::draw(a, p.at.control, at, keep);
+            for (int c = hl_thread(); c < E::COLS; c += E::THREADS) {
+                int64_t r = head * a.L + at.l + c;
+                bool is_in = c < left;
+                row_lse[c] = is_in ? p.at.lse[r] : hl_infinity();
+                row_rest[c] = is_in ? p.at.lse[a.B * a.H * a.L + r] : 0.0f;
+                row_delta[c] = is_in ? p.at.delta[r] : 0.0f;
+            }
             E::template ready<1>();
             E::multiply(s, k, q, (int)a.E, from, to);
             E::template ready<0>();
             if (of_keys) E::multiply(g, v, dout, (int)a.Ev, from, to);
             hide<E, true>(a, p.at.mask, at, s);
             take_gradients<E, true>(a, at, keep, s, g, [&](int, int j) {
-                int64_t l = at.l + E::col(j);
-                return l < a.L ? row_state{lse[l], delta[l]} : row_state{hl_infinity(), 0};
+                int c = E::col(j);
+                return summed_row{row_lse[c], row_delta[c], row_rest[c]};
             });
             if (of_values) E::add(dv, s, dout, (int)a.Ev, from, to);
             if (of_keys) E::add(dk, g, q, (int)a.E, from, to);

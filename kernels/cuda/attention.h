@@ -25,7 +25,7 @@ enum { HL_CUDA_ATTENTION_WIDEST = 256 };
 /* From one row of a tile in shared memory to the next: no two of eight lie in the same banks. */
 #define HL_CUDA_ATTENTION_PITCH(width) ((width) + 8)
 
-/* n_tiles: blocks of queries, or of keys, in a head. */
+/* lse is (2,B,H,L), float32. n_tiles: blocks of queries, or of keys, in a head. */
 typedef struct hl_cuda_attention {
     int64_t B, H, L, E, Hk, S, Ev, n_tiles;
     int64_t mask_stride[4]; /* 0: broadcast */

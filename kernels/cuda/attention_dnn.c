@@ -84,9 +84,16 @@ static hl_status launch_algo(const attention_state *state, const hl_tuned_place 
     *out_refused = false;
     if (which == state->plans->n)
         return hl_cuda_calls_launch(&state->own, place->args, place->launch, place->stream);
-    hl_dnn_places places = hl_dnn_attention_places(&state->of, place->args);
-    return hl_dnn_plan_run(state->tuned.device, &state->plans->plan[which], &places,
-                           place->launch->scratch, place->stream, out_refused);
+    hl_device *device = state->tuned.device;
+    const hl_dnn_attention *of = &state->of;
+    hl_dnn_places places = hl_dnn_attention_places(of, place->args);
+    /* What rounding took from the logarithms of sums: cuDNN does not say, own gradients read it. */
+    size_t rows = (size_t)(of->B * of->H * of->L);
+    if (!of->is_grad)
+        HL_TRY(device->ops->fill_zero(device, (float *)place->args[4] + rows, rows * sizeof(float),
+                                      place->stream));
+    return hl_dnn_plan_run(device, &state->plans->plan[which], &places, place->launch->scratch,
+                           place->stream, out_refused);
 }
 
 static hl_status launch_attention(const hl_kernel_state *kernel_state, void *const *args,

@@ -2,6 +2,9 @@
  * which the library has for GPUs from sm_80 on and 16 bits. What hides keys from queries is a graph
  * within it, from scores to scores.
  *
+ * Of the node's logarithms of sums it makes and reads the first half, which are its statistics; the
+ * second, what rounding took from them, it has not.
+ *
  * Rejected: the operations that older libraries know, products, softmax and a dozen pointwise steps
  * between, which they take in one arrangement alone; masks as a graph within (own kernels read
  * them); the library's dropout, which draws other bits. */
@@ -26,7 +29,7 @@ static bool has_shape(const hl_graph *graph, const hl_node *node, hl_dtype dtype
     for (int i = 0; i < node->n_in + node->n_out; i++) {
         hl_type type =
             graph->values[i < node->n_in ? node->in[i] : node->out + i - node->n_in].type;
-        bool is_lse = type.shape.rank == 3;
+        bool is_lse = i == (node->op == HL_OP_ATTENTION_GRAD ? 5 : node->n_in + 1);
         if (hl_shape_numel(&type.shape) == 0)
             return hl_reason_set(out_why_not, "needs operands that are not empty"), false;
         if (!is_lse && type.dtype != dtype)

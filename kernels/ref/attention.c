@@ -81,26 +81,31 @@ static double find_drop(const attention *a, row at, int64_t s)
     return bits < hl_dropout_threshold(a->attrs->p) ? 0 : hl_dropout_scale(a->attrs->p);
 }
 
-/* q, k, v[, mask][, control] -> out (B,H,L,Ev), the logarithms of the rows' sums (B,H,L) */
+/* q, k, v[, mask][, control] -> out (B,H,L,Ev), the logarithms of the rows' sums and what rounding
+ * took from each (2,B,H,L) */
 static hl_status launch_attention(const hl_kernel_state *state, void *const *args,
                                   const hl_launch *launch, hl_stream *stream)
 {
     (void)launch, (void)stream;
     const hl_ref_call *call = state->impl;
     attention a = read_attention(call, args, 0, 3);
-    double *out = args[call->n_in], *lse = args[call->n_in + 1];
-    for (int64_t r = 0; r < a.B * a.H * a.L; r++) {
+    int64_t n_rows = a.B * a.H * a.L;
+    double *out = args[call->n_in], *lse = args[call->n_in + 1], *rest = lse + n_rows;
+    for (int64_t r = 0; r < n_rows; r++) {
         row at = find_row(&a, r);
         double largest = -INFINITY, sum = 0, *to = out + r * a.Ev;
         for (int64_t s = 0; s < a.S; s++) {
             double score = find_score(&a, at, s);
             if (score > largest || isnan(score)) largest = score; /* a NaN stays it */
         }
-        for (int64_t s = 0; s < a.S; s++) sum += exp(find_score(&a, at, s) - largest);
-        lse[r] = largest == -INFINITY ? INFINITY : largest + log(sum);
         for (int64_t e = 0; e < a.Ev; e++) to[e] = 0;
+        lse[r] = INFINITY, rest[r] = 0;
+        if (largest == -INFINITY) continue;
+        for (int64_t s = 0; s < a.S; s++) sum += exp(find_score(&a, at, s) - largest);
+        lse[r] = largest + log(sum);
+        rest[r] = log(sum) - (lse[r] - largest);
         for (int64_t s = 0; s < a.S; s++) {
-            double w = exp(find_score(&a, at, s) - lse[r]) * find_drop(&a, at, s);
+            double w = exp(find_score(&a, at, s) - largest) / sum * find_drop(&a, at, s);
             for (int64_t e = 0; e < a.Ev; e++) to[e] += w * a.v[(at.of_keys * a.S + s) * a.Ev + e];
         }
     }
@@ -114,18 +119,19 @@ static hl_status launch_attention_grad(const hl_kernel_state *state, void *const
     (void)launch, (void)stream;
     const hl_ref_call *call = state->impl;
     attention a = read_attention(call, args, 1, 6);
-    const double *dout = args[0], *out = args[4], *lse = args[5];
+    int64_t n_rows = a.B * a.H * a.L;
+    const double *dout = args[0], *out = args[4], *lse = args[5], *rest = lse + n_rows;
     double *dq = args[call->n_in], *dk = args[call->n_in + 1], *dv = args[call->n_in + 2];
-    for (int64_t i = 0; i < a.B * a.H * a.L * a.E; i++) dq[i] = 0;
+    for (int64_t i = 0; i < n_rows * a.E; i++) dq[i] = 0;
     for (int64_t i = 0; i < a.B * a.Hk * a.S * a.E; i++) dk[i] = 0;
     for (int64_t i = 0; i < a.B * a.Hk * a.S * a.Ev; i++) dv[i] = 0;
-    for (int64_t r = 0; r < a.B * a.H * a.L; r++) {
+    for (int64_t r = 0; r < n_rows; r++) {
         row at = find_row(&a, r);
         const double *dy = dout + r * a.Ev;
         double delta = dot(dy, out + r * a.Ev, a.Ev);
         for (int64_t s = 0; s < a.S; s++) {
             int64_t key = at.of_keys * a.S + s;
-            double w = exp(find_score(&a, at, s) - lse[r]), drop = find_drop(&a, at, s);
+            double w = exp(find_score(&a, at, s) - lse[r] - rest[r]), drop = find_drop(&a, at, s);
             double g = drop * dot(dy, a.v + key * a.Ev, a.Ev),
                    ds = w * (g - delta) * a.attrs->scale;
             for (int64_t e = 0; e < a.E; e++) {

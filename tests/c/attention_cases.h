@@ -25,8 +25,22 @@ static const sizes all_sizes[] = {
 };
 enum { N_SIZES = sizeof all_sizes / sizeof *all_sizes };
 
-/* MASK_ROWS: a bool mask that hides all of some rows. */
-typedef enum masking { MASK_NONE, MASK_ROWS, MASK_KEYS, MASK_ADDED, MASKINGS } masking;
+/* MASK_ROWS: a bool mask that hides all of some rows; MASK_LARGE: one that adds a large number to
+ * all scores of a row, beside which nothing is left of them, nor of the logarithm of their number.
+ */
+typedef enum masking { MASK_NONE, MASK_ROWS, MASK_KEYS, MASK_ADDED, MASK_LARGE, MASKINGS } masking;
+
+/* What MASK_LARGE adds to a row: so much that float64 forgets of scores what float32 does. */
+static double find_large(int64_t row)
+{
+    static const double large[] = {-0x1p90, 0x1p90, -0x1.fffffep127};
+    return large[row % 3];
+}
+
+static hl_type make_log_sums(const sizes *n)
+{
+    return (hl_type){F32, {4, {2, n->B, n->H, n->L}}};
+}
 
 static hl_type make_type(hl_dtype dtype, int64_t a, int64_t b, int64_t c, int64_t d)
 {
@@ -40,7 +54,9 @@ static void add_mask(op_case *c, const sizes *n, masking kind)
     c->in[i] = kind == MASK_ROWS   ? make_type(HL_DTYPE_BOOL, 1, 1, n->L, n->S)
                : kind == MASK_KEYS ? make_type(HL_DTYPE_BOOL, n->B, 1, 1, n->S)
                                    : make_type(F32, 1, n->H, n->L, n->S);
-    case_fill(c, i, kind == MASK_ADDED ? -1 : 0, kind == MASK_ADDED ? 1 : 2);
+    case_fill(c, i, kind >= MASK_ADDED ? -1 : 0, kind >= MASK_ADDED ? 1 : 2);
+    for (int64_t e = 0; kind == MASK_LARGE && e < n->H * n->L * n->S; e++)
+        c->data[i][e] = find_large(e / n->S);
     for (int64_t e = 0; kind == MASK_ROWS && e < n->L * n->S; e++)
         if (e / n->S % 3 == 1) c->data[i][e] = 0;
 }
@@ -74,7 +90,7 @@ static void test_attention(const sizes *n, masking mask, bool is_causal, bool dr
     add_operands(&c, n, 0);
     finish(&c, n, mask, is_causal, drops);
     c.out[0] = make_type(results, n->B, n->H, n->L, n->Ev);
-    c.out[1] = (hl_type){F32, {3, {n->B, n->H, n->L}}};
+    c.out[1] = make_log_sums(n);
     case_check(&c);
 }
 
@@ -82,10 +98,14 @@ static void test_attention_grad(const sizes *n, masking mask, bool is_causal, bo
 {
     op_case c = {.op = HL_OP_ATTENTION_GRAD, .n_in = 6, .n_out = 3};
     c.in[0] = c.in[4] = make_type(floats, n->B, n->H, n->L, n->Ev);
-    c.in[5] = (hl_type){F32, {3, {n->B, n->H, n->L}}};
+    c.in[5] = make_log_sums(n);
     add_operands(&c, n, 1);
     finish(&c, n, mask, is_causal, drops);
     case_fill(&c, 5, 3, 4); /* so that all powers are at most 1 */
+    /* The logarithm is in one number, or where it is beside a large one in the other. */
+    for (int64_t r = 0, n_rows = n->B * n->H * n->L; r < n_rows; r++)
+        c.data[5][mask == MASK_LARGE ? r : n_rows + r] =
+            mask == MASK_LARGE ? find_large(r % (n->H * n->L)) : 0;
     for (int j = 0; j < 3; j++) c.out[j] = (hl_type){results, c.in[1 + j].shape};
     case_check(&c);
 }

@@ -140,7 +140,7 @@ static hl_graph *make_attention(const char *text)
     bool is_grad = strcmp(op, "attention_grad") == 0;
     hl_type q = {dtype, {4, {B, H, L, E}}}, k = {dtype, {4, {B, Hk, S, E}}},
             v = {dtype, {4, {B, Hk, S, Ev}}}, out = {dtype, {4, {B, H, L, Ev}}},
-            lse = {HL_DTYPE_F32, {3, {B, H, L}}};
+            lse = {HL_DTYPE_F32, {4, {2, B, H, L}}};
     const hl_type forward[] = {q, k, v}, grad[] = {out, q, k, v, out, lse};
     hl_attrs attrs = {.attention = {.scale = 0.125, .is_causal = is_causal}};
     hl_graph *graph;

@@ -45,10 +45,8 @@ HEAD = """\
 # itself keeps a few words of a kernel in memory where that takes it to a lower multiple of eight
 # registers, so that more warps fit: in many kernels for sm_90, and for sm_75 in the sums of batch
 # norm's gradient over bfloat16, in recurrences and in attention's gradients (those in bfloat16 end
-# in a trap there; hl_cuda_attention_grad_keys_f16_128 takes all 255 registers for two sums of 64
-# numbers a thread and their operands). Told that one block a multiprocessor is enough
-# (__launch_bounds__(threads, 1)) it spills nothing, and many kernels, these and others, take eight
-# to twenty-four registers more.
+# in a trap there). Told that one block a multiprocessor is enough (__launch_bounds__(threads, 1))
+# it spills nothing, and many kernels, these and others, take eight to twenty-four registers more.
 """
 
 

@@ -22,7 +22,7 @@ static void test_scratch(void)
     hl_kernel_req req = {0};
     check_case("scratch");
     add_operands(&c, &n, 0);
-    c.out[0] = c.in[0], c.out[1] = (hl_type){F32, {3, {n.B, n.H, n.L}}};
+    c.out[0] = c.in[0], c.out[1] = make_log_sums(&n);
     CHECK_OK(find(&c, &req));
     CHECK_INT(req.scratch_bytes, 0);
     op_case grad = {.op = HL_OP_ATTENTION_GRAD, .n_in = 6, .n_out = 3};
@@ -45,7 +45,7 @@ static void test_refusals(void)
         check_case("refusal %d", i);
         add_operands(&c, both[i], 0);
         c.out[0] = make_type(F32, 1, 1, both[i]->L, 8);
-        c.out[1] = (hl_type){F32, {3, {1, 1, both[i]->L}}};
+        c.out[1] = make_log_sums(both[i]);
         CHECK_ERROR(find(&c, &req), HL_ERROR_DEVICE, why[i]);
     }
 }

@@ -74,10 +74,10 @@ static op_case make_case(bool is_grad, hl_dtype dtype, int64_t width)
     c.out[0] = c.in[0] = c.in[is_grad];
     c.attrs.attention.scale = 1;
     if (is_grad) {
-        c.in[4] = c.in[0], c.in[5] = (hl_type){F32, {3, {n.B, n.H, n.L}}};
+        c.in[4] = c.in[0], c.in[5] = make_log_sums(&n);
         for (int j = 0; j < 3; j++) c.out[j] = c.in[1 + j];
     } else
-        c.out[1] = (hl_type){F32, {3, {n.B, n.H, n.L}}};
+        c.out[1] = make_log_sums(&n);
     return c;
 }
 

@@ -1,11 +1,19 @@
 /* Attention's kernels against fp64 of the same rounded operands, forward and backward. */
+#include <float.h>
+
 #include "base/rng.h"
 #include "ir/dtype.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/params.h"
 #include "tests/cuda/kernel_test.h"
 
-enum masking { NONE, ROWS /* bool, hides all of some rows */, KEYS /* bool (B,1,1,S) */, ADDED };
+enum masking {
+    NONE,
+    ROWS /* bool, hides all of some rows */,
+    KEYS /* bool (B,1,1,S) */,
+    ADDED,
+    LARGE /* added, to all of a row, and beside it nothing is left of scores */
+};
 
 struct sizes {
     int64_t B, H, Hk, L, S, E, Ev;
@@ -23,6 +31,8 @@ static const sizes cases[] = {
     {1, 1, 1, 20, 75, 96, 17, ROWS, true, false, 0},
     {1, 1, 1, 90, 70, 128, 128, ADDED, false, false, 0},
     {1, 1, 1, 40, 50, 200, 256, NONE, true, true, 0},
+    {1, 2, 1, 70, 150, 32, 32, LARGE, false, false, 0},
+    {1, 1, 1, 70, 90, 64, 64, LARGE, true, true, 0},
 };
 
 enum { ATTEMPTED = 3, MICRO_ROW = 40 };
@@ -46,21 +56,23 @@ template <class T> struct operands {
         : n(of), q(n.B * n.H * n.L * n.E + 1), k(n.B * n.Hk * n.S * n.E + 1),
           v(n.B * n.Hk * n.S * n.Ev + 1), dout(n.B * n.H * n.L * n.Ev + 1),
           seen(n.mask == ROWS || n.mask == KEYS ? of_mask(n) : 0),
-          added(n.mask == ADDED ? of_mask(n) : 0), control(1), stride()
+          added(n.mask >= ADDED ? of_mask(n) : 0), control(1), stride()
     {
         fill_random(q, 2), fill_random(k, 2), fill_random(v), fill_random(dout);
         fill_random(added);
+        for (int64_t i = 0; n.mask == LARGE && i < added.n; i++)
+            added[i] = i / n.S % 3 == 0 ? 0x1p90f : i / n.S % 3 == 1 ? -0x1p90f : -FLT_MAX;
         for (int64_t i = 0; i < seen.n; i++)
             seen[i] = random_below(3) > 0 && !(n.mask == ROWS && i / n.S % 3 == 1);
         memset(control.p, 0, control.n_bytes);
         control[0].attempted = ATTEMPTED, control[0].micro_row = MICRO_ROW;
         if (n.mask == ROWS) stride[2] = n.S, stride[3] = 1;
         if (n.mask == KEYS) stride[0] = n.S, stride[3] = 1;
-        if (n.mask == ADDED) stride[1] = n.L * n.S, stride[2] = n.S, stride[3] = 1;
+        if (n.mask >= ADDED) stride[1] = n.L * n.S, stride[2] = n.S, stride[3] = 1;
     }
     const void *mask() const
     {
-        return n.mask == NONE ? nullptr : n.mask == ADDED ? (void *)added.p : (void *)seen.p;
+        return n.mask == NONE ? nullptr : n.mask >= ADDED ? (void *)added.p : (void *)seen.p;
     }
     hl_cuda_attention describe(int64_t n_tiles) const
     {
@@ -71,7 +83,7 @@ template <class T> struct operands {
         a.scale = 0.5f, a.drop_scale = n.drops ? (float)scale_kept : 1;
         a.key[0] = key.word[0], a.key[1] = key.word[1];
         a.threshold = threshold;
-        a.is_causal = n.is_causal, a.has_mask = n.mask != NONE, a.mask_is_bool = n.mask != ADDED;
+        a.is_causal = n.is_causal, a.has_mask = n.mask != NONE, a.mask_is_bool = n.mask < ADDED;
         a.drops = n.drops;
         return a;
     }
@@ -79,12 +91,13 @@ template <class T> struct operands {
 
 /* In fp64, with all scores in memory. */
 template <class T> struct answers {
-    std::vector<double> out, lse, dq, dk, dv, size_out, size_dq, size_dk, size_dv;
+    std::vector<double> out, lse /* and what rounding took */, dq, dk, dv, size_out, size_dq,
+        size_dk, size_dv;
 
     explicit answers(const operands<T> &o)
     {
         const sizes &n = o.n;
-        out.resize((size_t)(n.B * n.H * n.L * n.Ev)), lse.resize((size_t)(n.B * n.H * n.L));
+        out.resize((size_t)(n.B * n.H * n.L * n.Ev)), lse.resize((size_t)(2 * n.B * n.H * n.L));
         dq.resize((size_t)(n.B * n.H * n.L * n.E)), dk.resize((size_t)(n.B * n.Hk * n.S * n.E));
         dv.resize((size_t)(n.B * n.Hk * n.S * n.Ev));
         size_out = out, size_dq = dq, size_dk = dk, size_dv = dv;
@@ -100,20 +113,23 @@ template <class T> struct answers {
                     x += number(o.q[n.shift + r * n.E + e]) *
                          number(o.k[n.shift + (of + s) * n.E + e]);
                 x *= 0.5;
-                if (n.mask == ADDED) x += o.added[m];
+                if (n.mask >= ADDED) x += o.added[m];
                 if ((n.mask == ROWS || n.mask == KEYS) && !o.seen[m]) x = -INFINITY;
                 if (n.is_causal && s > l) x = -INFINITY;
                 w[(size_t)s] = x;
                 if (x > top) top = x;
             }
             for (int64_t s = 0; s < n.S; s++) sum += exp(w[(size_t)s] - top);
-            lse[(size_t)r] = top == -INFINITY ? INFINITY : top + log(sum);
+            bool is_empty = top == -INFINITY;
+            double rounded = top + log(sum);
+            lse[(size_t)r] = is_empty ? INFINITY : rounded;
+            lse[(size_t)(n.B * n.H * n.L + r)] = is_empty ? 0 : log(sum) - (rounded - top);
             for (int64_t s = 0; s < n.S; s++) {
                 uint16_t bits = hl_rng_bits16(key, ATTEMPTED, (uint64_t)(MICRO_ROW + b),
                                               (uint64_t)((h * n.L + l) * n.S + s));
                 bool is_dropped = n.drops && bits < threshold;
                 d[(size_t)s] = is_dropped ? 0 : n.drops ? scale_kept : 1;
-                w[(size_t)s] = exp(w[(size_t)s] - lse[(size_t)r]);
+                w[(size_t)s] = is_empty ? 0 : exp(w[(size_t)s] - top) / sum;
                 g[(size_t)s] = 0;
                 for (int64_t e = 0; e < n.Ev; e++) {
                     double v = number(o.v[n.shift + (of + s) * n.Ev + e]),
@@ -171,7 +187,7 @@ template <class T> static void test_attention(const sizes &n)
     hl_cuda_attention of = o.describe((n.L + rows - 1) / rows),
                       of_keys = o.describe((n.S + rows - 1) / rows);
     int64_t n_rows = n.B * n.H * n.L;
-    buffer<float> out(n_rows * n.Ev), lse(n_rows), delta(n_rows);
+    buffer<float> out(n_rows * n.Ev), lse(2 * n_rows), delta(n_rows);
     buffer<T> rounded(out.n);
     buffer<float> dq(n_rows * n.E), dk(n.B * n.Hk * n.S * n.E), dv(n.B * n.Hk * n.S * n.Ev);
     buffer<T> small_dk(dk.n), small_dv(dv.n), small_dq(dq.n);

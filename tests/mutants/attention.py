@@ -4,6 +4,7 @@ from mutants.mutant import Mutant, cuda, host, python
 
 _F, _NN = "python/hotloop/nn/functional/", "python/hotloop/nn/"
 _LAYERS = "tests/api/test_attention_modules.py::"
+_OPS = "tests/ops/test_attention.py::"
 
 MUTANTS = [
     Mutant(
@@ -89,6 +90,55 @@ MUTANTS = [
         "out.at(i, j) *= kept;",
         "out.at(i, j) *= 1.0f;",
         cuda("test_kernels_attention"),
+    ),
+    Mutant(
+        "gradient-of-attention-forgets-what-rounding-took",
+        "kernels/cpu/attention.c",
+        "- log_sum - left)",
+        "- log_sum)",
+        python(_OPS + "test_rows_of_large_scores"),
+    ),
+    Mutant(
+        "attention-by-definition-sums-powers-of-rounded-logarithms",
+        "kernels/ref/attention.c",
+        "exp(find_score(&a, at, s) - largest) / sum *",
+        "exp(find_score(&a, at, s) - lse[r]) *",
+        python(_OPS + "test_rows_of_large_scores"),
+    ),
+    Mutant(
+        "gradient-of-an-added-mask-forgets-what-rounding-took",
+        "csrc/ops/attention.c",
+        "HL_TRY(hl_build_binary(graph, HL_OP_SUB, w, rest, &w));",
+        "",
+        python(_OPS + "test_rows_of_large_scores"),
+    ),
+    Mutant(
+        "powers-of-attention-on-a-gpu-are-of-rounded-products",
+        "kernels/cuda/attention.cu",
+        "exp2f((x - y) * LOG2_E)",
+        "exp2f(fmaf(x, LOG2_E, -y * LOG2_E))",
+        cuda("test_kernels_attention"),
+    ),
+    Mutant(
+        "gradient-of-attention-on-a-gpu-forgets-what-rounding-took",
+        "kernels/cuda/attention.cu",
+        "fmaf(score - lse, LOG2_E, rest)",
+        "((score - lse) * LOG2_E)",
+        cuda("test_kernels_attention"),
+    ),
+    Mutant(
+        "cudnn-leaves-what-rounding-took-from-sums-unwritten",
+        "kernels/cuda/attention_dnn.c",
+        "if (!of->is_grad)",
+        "if (false)",
+        host("test_device_attention_dnn"),
+    ),
+    Mutant(
+        "heads-alone-are-a-batch",
+        _F + "attention.py",
+        "n = 0 if enable_gqa and len(lead) == 1 else 1",
+        "n = 1",
+        python("tests/parity/test_scores.py::test_shared_heads"),
     ),
     Mutant(
         "warps-of-attention-on-a-gpu-skip-a-diagonal",

@@ -26,7 +26,7 @@ def scores(q, k, mask, scale, is_causal):
 
 
 def attention(scale=1.0, is_causal=False):
-    """q, k, v[, mask] -> out, logarithms of sums"""
+    """q, k, v[, mask] -> out; logarithms of sums, and what rounding took from them"""
 
     def f(q, k, v, mask=None):
         s = scores(q, k, mask, scale, is_causal)
@@ -38,7 +38,7 @@ def attention(scale=1.0, is_causal=False):
         lse = np.where(nothing, np.inf, np.log(np.where(nothing, 1, total)) + safe)
         w = e / np.where(nothing, 1, total)
         out = np.einsum("bhls,bhse->bhle", w, np.repeat(v, q.shape[1] // v.shape[1], 1))
-        return out, lse[..., 0]
+        return out, np.stack([lse[..., 0], np.where(np.isnan(lse[..., 0]), np.nan, 0)])
 
     return f
 

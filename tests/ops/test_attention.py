@@ -1,5 +1,5 @@
 """Dropout of attention: the softmax times the mask that the op dropout_mask draws, on every device,
-forward and backward. And what the op refuses."""
+forward and backward. Rows whose scores are all large. And what the op refuses."""
 
 import functools
 from collections.abc import Sequence
@@ -64,6 +64,73 @@ def test_drops_what_a_mask_would(backend: str, isa: str | None, shape: tuple[int
         assert w is not None
         bound = (64 + shape[3] + shape[4], 4 * largest(w))
         check_close(g, w, bound, f"{['out', 'dq', 'dk', 'dv'][j]} {backend} {isa}", unit, 0.0)
+
+
+# Added to rows, by turns: beside 2**20 float32 has an eighth of a score, beside others nothing is
+# left, in float64 neither.
+ADDED = [0.0, -(2.0**20), 2.0**20, -(2.0**60), 2.0**60, float(np.finfo(np.float32).min)]
+
+
+def large_operands(shape: tuple[int, ...]) -> list[Array]:
+    """q and k whose scores are multiples of a quarter, v, dout, and a mask of large numbers."""
+    n, s = shape[3:5]
+    rng = np.random.default_rng(4)
+    _, _, v, dout = operands(shape)
+    q, k = (rng.integers(-2, 3, x.shape).astype(np.float64) for x in operands(shape)[:2])
+    mask = np.empty((1, 1, n, s))
+    mask[0, 0] = np.resize(ADDED, n)[:, None]
+    mask[0, 0, 1::2, ::3] = -np.inf
+    return [q, k, v, dout, mask]
+
+
+def add_large(graph: _core.Graph, ids: list[int]) -> list[int | None]:
+    out, log_sums = graph.add("attention", [*ids[:3], ids[4]], scale=SCALE, has_mask=1)
+    (loss,) = graph.add("mul", [out, ids[3]])
+    (loss,) = graph.add("sum", [loss])
+    return [out, log_sums, *graph.backward(loss, [*ids[:3], ids[4]])]
+
+
+def large_answers(
+    q: Array, k: Array, v: Array, dout: Array, mask: Array
+) -> tuple[Array, list[Array]]:
+    """The largest scores; out, the logarithms of sums less these, and gradients."""
+    b, h, _, e = q.shape
+    hk, s, ev = k.shape[1], k.shape[2], v.shape[3]
+    k, v = np.repeat(k, h // hk, 1), np.repeat(v, h // hk, 1)
+    scores = np.einsum("bhle,bhse->bhls", q, k) * SCALE + mask
+    top = scores.max(-1, keepdims=True)
+    powers = np.exp(scores - top)
+    total = powers.sum(-1, keepdims=True)
+    w = powers / total
+    g = np.einsum("bhle,bhse->bhls", dout, v)
+    ds = w * (g - (w * g).sum(-1, keepdims=True))
+    dk = np.einsum("bhls,bhle->bhse", ds, q) * SCALE
+    dv = np.einsum("bhls,bhle->bhse", w, dout)
+    return top[..., 0], [
+        np.einsum("bhls,bhse->bhle", w, v),
+        np.log(total)[..., 0],
+        np.einsum("bhls,bhse->bhle", ds, k) * SCALE,
+        dk.reshape(b, hk, h // hk, s, e).sum(2),
+        dv.reshape(b, hk, h // hk, s, ev).sum(2),
+        ds.sum((0, 1), keepdims=True),
+    ]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("backend", "isa"), DEVICES)
+def test_rows_of_large_scores(backend: str, isa: str | None, shape: tuple[int, ...]) -> None:
+    """What forward keeps of a row has the logarithm of its sum, whatever stands before it."""
+    inputs = large_operands(shape)
+    got = run_graph(open_session(backend, isa), add_large, inputs)
+    top, want = large_answers(*inputs)
+    rounded, rest = np.asarray(got[1], np.float64)
+    got[1] = rounded - top + rest
+    unit = UNIT["float64" if backend == "ref" else "float32"]
+    for j, (g, w) in enumerate(zip(got, want, strict=True)):
+        assert g is not None
+        bound = (64 + shape[3] + shape[4], 4 * largest(w))
+        what = ["out", "logarithms", "dq", "dk", "dv", "dmask"][j]
+        check_close(g, w, bound, f"{what} {backend} {isa}", unit, 0.0)
 
 
 @pytest.mark.parametrize(("p", "message"), [(-0.1, "p must lie in 0 ... 1"), (1.5, "p must lie")])

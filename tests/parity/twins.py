@@ -1,4 +1,4 @@
-"""The same module in hotloop and in PyTorch, on the same numbers, in float64."""
+"""The same module in hotloop and in PyTorch, on the same numbers, in float64 (float32 on a CPU)."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,6 +11,12 @@ from hotloop.graph.trace import Trace
 from hotloop.training.plans.runtime import Runtime
 
 Array = np.ndarray[Any, Any]
+# What each device computes in.
+FLOATS: dict[str, Any] = {"ref": np.float64, "cpu": np.float32}
+
+
+def cast_floats(arrays: Sequence[Array], device: str) -> list[Array]:
+    return [a.astype(FLOATS[device]) if a.dtype.kind == "f" else a for a in arrays]
 
 
 def copy_weights(model: nn.Module, twin: torch.nn.Module) -> None:
@@ -40,10 +46,11 @@ def run_hotloop(
     weights: Sequence[Array] | None,
     *,
     training: bool,
+    device: str = "ref",
 ) -> tuple[list[Array], dict[str, Array], list[Array | None], dict[str, Array]]:
     """Outputs, gradients by parameter, gradients by input, and the state afterwards."""
     holder = model if model is not None else nn.Module()
-    runtime = Runtime(holder, _core.Device("ref"))
+    runtime = Runtime(holder, _core.Device(device))
     runtime.upload()
     graph = _core.Graph()
     trace = Trace(graph, runtime.layout.leaf_for, training=training)
@@ -64,7 +71,7 @@ def run_hotloop(
     if weights is not None:
         grads = add_gradients(graph, ids, weights, [i for _, i in leaves] + floats)
     plan = runtime.plan(graph)
-    for i, array in enumerate(inputs):
+    for i, array in enumerate(cast_floats(inputs, device)):
         plan.input(i, array)
     plan.run(1, 1e9)
     values = [plan.output(i) for i in range(len(ids))]
@@ -99,11 +106,12 @@ def run_torch(
     weights: Sequence[Array] | None,
     *,
     training: bool,
+    device: str = "ref",
 ) -> tuple[list[Array], dict[str, Array], list[Array | None], dict[str, Array]]:
     """The same from PyTorch."""
     holder = twin if twin is not None else torch.nn.Module()
-    holder.double().train(training)
-    tensors = [torch.from_numpy(a.copy()) for a in inputs]
+    holder.to(torch.from_numpy(np.zeros(0, FLOATS[device])).dtype).train(training)
+    tensors = [torch.from_numpy(a.copy()) for a in cast_floats(inputs, device)]
     floats = [t.requires_grad_() for t in tensors if t.is_floating_point()]
     made = call(*tensors)
     outputs = flatten(made)[0]
@@ -130,13 +138,15 @@ def check_twins(
     training: bool = False,
     gradients: bool = True,
     rtol: float = 1e-10,
+    device: str = "ref",
 ) -> None:
-    """Values, every gradient and the state afterwards agree to float64's rounding."""
+    """Values, every gradient and the state afterwards agree, by default to float64's rounding."""
     rng = np.random.default_rng(7)
-    shapes = [o.shape for o in run_torch(twin_call, twin, inputs, None, training=False)[0]]
+    made = run_torch(twin_call, twin, inputs, None, training=False, device=device)[0]
+    shapes = [o.shape for o in made]
     weights = [np.asarray(rng.uniform(0.5, 1.5, s)) for s in shapes] if gradients else None
-    ours = run_hotloop(call, model, inputs, weights, training=training)
-    theirs = run_torch(twin_call, twin, inputs, weights, training=training)
+    ours = run_hotloop(call, model, inputs, weights, training=training, device=device)
+    theirs = run_torch(twin_call, twin, inputs, weights, training=training, device=device)
     for i, (a, b) in enumerate(zip(ours[0], theirs[0], strict=True)):
         assert a.shape == b.shape
         np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol, err_msg=f"output {i}")

@@ -40,16 +40,21 @@ def _check(q: Tensor, k: Tensor, v: Tensor, enable_gqa: bool) -> None:
         )
 
 
-def _four_dims(x: Tensor) -> Tensor:
-    """``(N, ..., rows, width)`` as ``(N, the dims between as one, rows, width)``."""
+def _four_dims(x: Tensor, enable_gqa: bool) -> Tensor:
+    """``(N, ..., rows, width)`` as ``(N, the dims between as one, rows, width)``.
+
+    With ``enable_gqa`` the last of the leading dims has the heads, so that one alone is no batch.
+    """
     lead = x.shape[:-2]
     if len(lead) == 2:
         return x
-    batch = lead[0] if lead else 1
-    return reshape(x, (batch, math.prod(lead[1:]), *x.shape[-2:]))
+    n = 0 if enable_gqa and len(lead) == 1 else 1
+    return reshape(x, (math.prod(lead[:n]), math.prod(lead[n:]), *x.shape[-2:]))
 
 
-def _mask_of(mask: Operand, lead: tuple[int, ...], rows: int, keys: int) -> Tensor:
+def _mask_of(
+    mask: Operand, lead: tuple[int, ...], rows: int, keys: int, enable_gqa: bool
+) -> Tensor:
     """A mask whose every dim is 1 or that of the scores, of four dims."""
     m = lift(mask, what=_WHAT)
     if m.dtype != dtypes.bool_ and not m.dtype.is_floating_point:
@@ -64,7 +69,7 @@ def _mask_of(mask: Operand, lead: tuple[int, ...], rows: int, keys: int) -> Tens
         m = expand(m, (*padded[:1], *lead[1:], *padded[-2:]))
     if m.dtype.is_floating_point and m.dtype != dtypes.float64:
         m = cast(m, dtypes.float32)
-    return _four_dims(m)
+    return _four_dims(m, enable_gqa)
 
 
 def scaled_dot_product_attention(
@@ -127,13 +132,13 @@ def scaled_dot_product_attention(
         lead = broadcast_shapes(lead, k.shape[:-2], v.shape[:-2], what=_WHAT)
         q, k, v = (expand(x, (*lead, *x.shape[-2:])) for x in (q, k, v))
     rows, keys = q.shape[-2], k.shape[-2]
-    inputs = [_four_dims(x) for x in (q, k, v)]
+    inputs = [_four_dims(x, enable_gqa) for x in (q, k, v)]
     attrs: dict[str, Any] = {
         "scale": 1 / math.sqrt(q.shape[-1] or 1) if scale is None else float(scale),
         "is_causal": int(is_causal),
     }
     if attn_mask is not None:
-        inputs.append(_mask_of(attn_mask, lead, rows, keys))
+        inputs.append(_mask_of(attn_mask, lead, rows, keys, enable_gqa))
         attrs["has_mask"] = 1
     if 0 < dropout_p < 1:
         control, stream = random_source("attention")
