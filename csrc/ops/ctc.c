@@ -88,7 +88,8 @@ hl_cost hl_cost_ctc(const hl_graph *graph, const hl_node *node)
 }
 
 /* row: three times the place in its operand, plus 0 for an input length, 1 for a target length, 2
- * for a target. */
+ * for a target. Of targets one behind another there are as many as the operand is wide, and where
+ * their lengths have another sum F.ctc_loss makes each of them INT64_MIN plus that sum. */
 void hl_fault_ctc_loss(const hl_graph *graph, const hl_node *node, int64_t row, int64_t value,
                        char *out_text, size_t bytes)
 {
@@ -99,13 +100,18 @@ void hl_fault_ctc_loss(const hl_graph *graph, const hl_node *node, int64_t row, 
     if (row % 3 == 2)
         snprintf(out_text, bytes,
                  "a target must be a class, at least 0 and below %lld, and not the blank %lld, got "
-                 "%lld at position %lld of row %lld",
+                 "%lld at position %lld of row %lld of the batch",
                  (long long)C, (long long)hl_ctc_attrs(node)->blank, (long long)value,
                  (long long)(place % S), (long long)(place / S));
-    else
+    else if (value < INT64_MIN / 2)
         snprintf(out_text, bytes,
-                 "%s_lengths must be at least 0 and at most %lld, got %lld in row "
-                 "%lld",
-                 row % 3 ? "target" : "input", (long long)(row % 3 ? S : T), (long long)value,
-                 (long long)place);
+                 "target_lengths must add up to the %lld targets, which stand one behind another, "
+                 "got %lld",
+                 (long long)S, (long long)(value - INT64_MIN));
+    else
+        snprintf(
+            out_text, bytes,
+            "%s_lengths must be at least 0 and at most %lld, got %lld in row %lld of the batch",
+            row % 3 ? "target" : "input", (long long)(row % 3 ? S : T), (long long)value,
+            (long long)place);
 }

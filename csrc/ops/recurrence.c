@@ -147,13 +147,15 @@ void hl_fault_recurrence(const hl_graph *graph, const hl_node *node, int64_t row
     bool is_layer = hl_op_get(node->op)->flags & HL_OP_WHOLE;
     int64_t T = is_layer ? hl_recurrent_of(graph, node).r.T : hl_recurrence_of(graph, node).T;
     if (value >= 0 && value <= T)
-        snprintf(out_text, bytes,
-                 "lengths must be sorted, none more than the one before it, got %lld for row %lld; "
-                 "pass enforce_sorted=False",
-                 (long long)value, (long long)row);
+        snprintf(
+            out_text, bytes,
+            "lengths must be sorted, none more than the one before it, got %lld for row %lld of "
+            "the batch; pass enforce_sorted=False",
+            (long long)value, (long long)row);
     else
-        snprintf(out_text, bytes, "lengths must lie in 0 ... %lld, got %lld for row %lld",
-                 (long long)T, (long long)value, (long long)row);
+        snprintf(out_text, bytes,
+                 "lengths must lie in 0 ... %lld, got %lld for row %lld of the batch", (long long)T,
+                 (long long)value, (long long)row);
 }
 
 hl_cost hl_cost_recurrence(const hl_graph *graph, const hl_node *node)

@@ -130,6 +130,49 @@ def test_copies_and_pickles_keep_values_and_names():
         assert (net.scale.numpy() == 1).all()
 
 
+def make_every_layer_with_values():
+    return nn.Sequential(
+        nn.BatchNorm1d(3), nn.BatchNorm2d(3, affine=False), nn.BatchNorm3d(3, bias=False),
+        nn.SyncBatchNorm(3), nn.InstanceNorm1d(3, affine=True, track_running_stats=True),
+        nn.InstanceNorm2d(3), nn.InstanceNorm3d(3, affine=True), nn.LayerNorm(3),
+        nn.LayerNorm((2, 3), bias=False), nn.GroupNorm(1, 3), nn.GroupNorm(1, 3, affine=False),
+        nn.RMSNorm(3), nn.PReLU(3, 0.5), nn.Embedding(5, 3), nn.Embedding(5, 3, padding_idx=-1),
+        nn.EmbeddingBag(5, 3, padding_idx=2), nn.Bilinear(2, 3, 4), nn.Linear(2, 3),
+        nn.Conv2d(2, 3, 1), nn.GRU(2, 3),
+    )  # fmt: skip
+
+
+def test_reset_parameters_of_every_layer():
+    model, new = make_every_layer_with_values(), make_every_layer_with_values()
+    for value in (*model.parameters(), *model.buffers()):
+        value.copy_(np.full(value.shape, 7, np.int64 if value.dtype == hl.int64 else np.float32))
+    assert all((value == 7).all() for value in model.state_dict().values())
+    for layer in model:
+        layer.reset_parameters()
+    for key, value in new.state_dict().items():
+        np.testing.assert_array_equal(model.state_dict()[key], value, err_msg=key)
+    assert (model.state_dict()["14.weight"][4] == 0).all()
+    model[0].running_var.copy_(np.full(3, 7.0))
+    model[0].weight.copy_(np.full(3, 7.0))
+    model[0].reset_running_stats()
+    assert (model[0].running_var.numpy() == 1).all()
+    assert (model[0].weight.numpy() == 7).all()
+    given = nn.Embedding.from_pretrained(np.full((5, 3), 7.0))
+    given.reset_parameters()
+    assert (given.weight.numpy() != 7).all()
+    assert not given.weight.requires_grad
+
+
+@pytest.mark.parametrize("kind", ["LazyBatchNorm1d", "LazyInstanceNorm1d"])
+def test_reset_parameters_of_lazy_norms(kind):
+    layer = getattr(nn, kind)(affine=True, track_running_stats=True)
+    layer.reset_parameters()  # of no shape yet: nothing
+    layer(np.ones((2, 3, 4), np.float32))
+    layer.weight.copy_(np.full(3, 7.0))
+    layer.reset_parameters()
+    assert (layer.weight.numpy() == 1).all()
+
+
 def test_reset():
     net = Net()
     first = net.state_dict()

@@ -147,4 +147,29 @@ MUTANTS = [
         "REAL bell = F(exp)(F(neg)(x * x))",
         python("tests/ops/test_values.py"),
     ),
+    Mutant(
+        "matrices-of-several-rows-tried-by-one",
+        "python/hotloop/training/plans/operands.py",
+        "or _is_by_row(graph, operand, rows)",
+        "or True",
+        python(
+            "tests/train/test_bad_operands.py::test_a_matrix_of_several_rows_is_left_to_the_step"
+        ),
+    ),
+    Mutant(
+        "lengths-of-the-data-found-by-the-step",
+        "python/hotloop/training/plans/operands.py",
+        "for at, kind, sized, dim, of in _LENGTHS.get(op, ()):",
+        "for at, kind, sized, dim, of in ():",
+        python("tests/train/test_bad_operands.py::test_lengths_of_recurrent_layers"),
+    ),
+    Mutant(
+        "a-row-named-for-another-reason",
+        "python/hotloop/training/inference.py",
+        "if _without_place(error) == why:",
+        "if True:",
+        python(
+            "tests/train/test_bad_operands.py::test_lengths_of_ctc_that_do_not_add_up_in_the_step"
+        ),
+    ),
 ]

@@ -66,6 +66,25 @@ def test_signatures_of_layers():
         assert parameters_of(cls) == want, name
 
 
+# What torch calls of its layers itself.
+INNER = {"cls_to_become", "has_uninitialized_params", "initialize_parameters", "merge_masks"}
+INNER |= {"check_forward_args", "check_hidden_size", "check_input", "permute_hidden"}
+INNER |= {"get_expected_hidden_size", "get_expected_cell_size"}
+INNER |= {"copy", "fromkeys", "popitem", "setdefault"}  # of a dict, which ParameterDict is not
+
+
+def test_methods_of_layers():
+    for name in sorted(set(nn.__all__) - NO_LAYERS - OTHERS):
+        ours = getattr(nn, name)
+        if isinstance(ours, type):
+            theirs = getattr(torch.nn, name)
+            own = set(names_of(theirs, callable)) - set(names_of(torch.nn.Module, callable))
+            assert not own - INNER - set(dir(ours)), name
+            for method in own & {"reset_parameters", "reset_running_stats"}:
+                want = parameters_of(getattr(theirs, method))
+                assert parameters_of(getattr(ours, method)) == want, name
+
+
 def test_signatures_of_functions():
     for name in set(functional.__all__) - OTHER_FUNCTIONS:
         try:

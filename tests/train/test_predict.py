@@ -215,7 +215,7 @@ def test_what_forward_does_not_take_is_named_with_the_shape_of_training(model: n
     for call in (lambda x: hl.predict(model, x), model):
         with pytest.raises(
             hl.ShapeError,
-            match=r"x must have shape \(rows, 6\) as in training, got \(4, 5\).*Linear",
+            match=r"Linear.*; x must have shape \(rows, 6\) as in training, got \(4, 5\)$",
         ):
             call(np.zeros((4, 5), np.float32))
 
@@ -259,7 +259,7 @@ def test_lengths_that_differ() -> None:
     np.testing.assert_array_equal(hl.predict(Both(), (rows, table)), want)
     with pytest.raises(hl.ShapeError, match=r"equal lengths, got \[5, 3\]"):
         hl.predict(Both(), (rows, table), batch_size=2)
-    with pytest.raises(hl.ShapeError, match=r"equal lengths, got \[5, 3\]"):
+    with pytest.raises(hl.TraceError, match=r"too many .*; dim 0 of the inputs differs, \[5, 3\]"):
         hl.predict(nn.Linear(2, 2), (rows, table))
 
 
@@ -793,3 +793,14 @@ def test_a_split_of_a_datamodule_is_predicted_by_its_name() -> None:
         hl.predict(result, hl.DataModule.from_arrays(X, y, val=20), split="test")
     with pytest.raises(hl.ConfigError, match="split is of a DataModule"):
         hl.predict(result, X, split="val")
+
+
+def test_errors_of_forward_keep_their_class_beside_inputs_of_other_lengths() -> None:
+    """Of a layer whose dim 0 is time, inputs have several lengths by right."""
+    x = np.zeros((5, 2, 3), np.float32)
+    rest = r"; dim 0 of the inputs differs, \[5, 2\]: are they rows of one batch\?$"
+    assert nn.LSTM(3, 4)(x, lengths=np.array([5, 2]))[0].shape == (5, 2, 4)
+    with pytest.raises(hl.TraceError, match=r"LSTM.*lengths must be integers, got float32" + rest):
+        nn.LSTM(3, 4)(x, lengths=np.array([1.5, 2.0]))
+    with pytest.raises(hl.ShapeError, match=r"LSTM.*" + rest):
+        nn.LSTM(4, 4)(x, lengths=np.array([5, 2]))

@@ -373,6 +373,10 @@ class PReLU(Module):
         self.init = init
         self.weight = Parameter.of_recipe((num_parameters,), Constant(init))
 
+    def reset_parameters(self) -> None:
+        """The initial weight again."""
+        self.weight.set_recipe(Constant(self.init))
+
     def forward(self, input: Any) -> Any:
         return F.prelu(input, self.weight)
 

@@ -10,7 +10,7 @@ from hotloop.nn import functional as F
 from hotloop.nn.functional.arguments import Count, NonNegative, Size
 from hotloop.nn.functional.bands import apply_band
 from hotloop.nn.module import Module
-from hotloop.nn.norm import BatchNorm, ChannelNorm, LazyNorm
+from hotloop.nn.norm import BatchNorm, ChannelNorm, LazyNorm, start_at
 from hotloop.nn.parameter import Buffer, Parameter
 from hotloop.nn.recipes import Constant
 
@@ -80,6 +80,10 @@ class GroupNorm(Module):
         self.register_parameter(
             "bias", Parameter.of_recipe(shape, Constant(0.0)) if affine and bias else None
         )
+
+    def reset_parameters(self) -> None:
+        """torch's initial values again."""
+        start_at((self.weight, 1.0), (self.bias, 0.0))
 
     def forward(self, input: Any) -> Any:
         if input.ndim < 2 or input.shape[1] != self.num_channels:

@@ -180,6 +180,11 @@ class Bilinear(Module):
             "bias", Parameter.of_recipe((out_features,), recipe) if bias else None
         )
 
+    def reset_parameters(self) -> None:
+        """torch's initial values again."""
+        for parameter in self.parameters():
+            parameter.set_recipe(_bound(self.in1_features))
+
     def forward(self, input1: Any, input2: Any) -> Any:
         return F.bilinear(input1, input2, self.weight, self.bias)
 

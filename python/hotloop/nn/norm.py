@@ -19,6 +19,13 @@ from hotloop.nn.uninitialized import UninitializedBuffer, UninitializedParameter
 __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "LayerNorm", "RMSNorm"]
 
 
+def start_at(*values: tuple[Parameter | Buffer | None, float]) -> None:
+    """Gives each value that is there, and has a shape, its initial number."""
+    for value, number in values:
+        if value is not None and not value.is_lazy:
+            value.set_recipe(Constant(number))
+
+
 class ChannelNorm(Module):
     """What norms per channel share: parameters, running statistics, how they are shown.
 
@@ -59,6 +66,17 @@ class ChannelNorm(Module):
             one = kinds[1].of_recipe(shape, Constant(number)) if track else None
             self.register_buffer(name, one)
         self.register_buffer("num_batches_tracked", np.zeros((), np.int64) if track else None)
+
+    def reset_running_stats(self) -> None:
+        """The running statistics of no batch: mean 0, variance 1. Nothing where there are none."""
+        start_at((self.running_mean, 0.0), (self.running_var, 1.0))
+        if self.num_batches_tracked is not None:
+            self.num_batches_tracked.copy_(np.zeros((), np.int64))
+
+    def reset_parameters(self) -> None:
+        """torch's initial values again, and the running statistics of no batch."""
+        self.reset_running_stats()
+        start_at((self.weight, 1.0), (self.bias, 0.0))
 
     def _resolve(self, channels: int) -> None:
         """Gives lazy values their shapes."""
@@ -323,6 +341,10 @@ class LayerNorm(Module):
             "bias", Parameter.of_recipe(shape, Constant(0.0)) if affine and bias else None
         )
 
+    def reset_parameters(self) -> None:
+        """torch's initial values again."""
+        start_at((self.weight, 1.0), (self.bias, 0.0))
+
     def forward(self, input: Any) -> Any:
         return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
@@ -370,6 +392,10 @@ class RMSNorm(Module):
         self.register_parameter(
             "weight", Parameter.of_recipe(shape, Constant(1.0)) if elementwise_affine else None
         )
+
+    def reset_parameters(self) -> None:
+        """torch's initial values again."""
+        start_at((self.weight, 1.0))
 
     def forward(self, input: Any) -> Any:
         return F.rms_norm(input, self.normalized_shape, self.weight, self.eps)

@@ -36,14 +36,17 @@ def _padding(what: str, padding_idx: int | None, n: int) -> int | None:
     return None if padding_idx is None else padding_row(what, padding_idx, n)
 
 
+def _recipe(padding_idx: int | None) -> Normal:
+    return Normal(0.0, 1.0) if padding_idx is None else _NormalWithZeroRow(padding_idx)
+
+
 def _table(what: str, shape: tuple[int, int], padding_idx: int | None, weight: Any) -> Parameter:
     """A table of given rows, or of a recipe."""
     if weight is not None:
         if np.shape(weight) != shape:
             raise ShapeError(f"{what}: the weight must be {shape}, got {np.shape(weight)}")
         return Parameter(weight)
-    recipe = Normal(0.0, 1.0) if padding_idx is None else _NormalWithZeroRow(padding_idx)
-    return Parameter.of_recipe(shape, recipe)
+    return Parameter.of_recipe(shape, _recipe(padding_idx))
 
 
 def _limits(layer: Embedding | EmbeddingBag) -> str:
@@ -161,6 +164,10 @@ class Embedding(Module):
             rows, width, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, table,
             freeze,
         )  # fmt: skip
+
+    def reset_parameters(self) -> None:
+        """torch's initial values again, in the place of given ones too."""
+        self.weight.set_recipe(_recipe(self.padding_idx))
 
     def forward(self, input: Any) -> Any:
         return F.embedding(
@@ -301,6 +308,10 @@ class EmbeddingBag(Module):
         )  # fmt: skip
         made.weight.requires_grad = not freeze
         return made
+
+    def reset_parameters(self) -> None:
+        """torch's initial values again, in the place of given ones too."""
+        self.weight.set_recipe(_recipe(self.padding_idx))
 
     def forward(self, input: Any, offsets: Any = None, per_sample_weights: Any = None) -> Any:
         return F.embedding_bag(

@@ -8,6 +8,7 @@ the runtime is made anew.
 from __future__ import annotations
 
 import functools
+import re
 import weakref
 from typing import Any, TypeAlias
 
@@ -45,8 +46,8 @@ from hotloop.training.plans.fitted import (
     warn_of_untrained_norms,
 )
 from hotloop.training.plans.inputs import Inputs
-from hotloop.training.plans.lookups import check_lookups
 from hotloop.training.plans.masks import masked_arrays, masked_targets
+from hotloop.training.plans.operands import check_operands
 from hotloop.training.plans.precision import compute_dtype_of
 from hotloop.training.plans.runtime import Runtime, Sums, call_model
 from hotloop.training.plans.steps import Steps, graphs_of_parts, run_plans
@@ -69,6 +70,9 @@ __all__ = [
 ]
 
 _DEFAULT_BATCH = 1024
+# What errors of a step say of a place in the batch, which tells nothing of a row that is named.
+_PLACES_IN_BATCH = re.compile(r" (?:for|in|of) row \d+ of the batch| at position \d+$")
+_MATRIX_OF_BATCH = re.compile(r"matrix \d+ of the batch")
 
 
 _predictors: weakref.WeakKeyDictionary[Module, Predictor] = weakref.WeakKeyDictionary()
@@ -389,8 +393,8 @@ def _run(
                 batch = [view.show(array) for array in batch]
             try:
                 made = runner.run(batch, spec, path)
-            except DataError:
-                _find_bad_row(what, runner, batch, spec, path, begin)
+            except DataError as error:
+                _find_bad_row(what, runner, batch, spec, path, begin, error)
                 raise
             except (ShapeError, TraceError) as error:
                 inputs.explain(error)
@@ -436,18 +440,32 @@ def _check_cut(what: str, outputs: list[Array], batch: list[Array]) -> None:
 
 
 def _find_bad_row(
-    what: str, runner: Any, batch: list[Array], spec: Any, path: str | None, first: int
+    what: str,
+    runner: Any,
+    batch: list[Array],
+    spec: Any,
+    path: str | None,
+    first: int,
+    refused: DataError,
 ) -> None:
-    """Runs a batch that was refused again with each of its rows alone, to name the row."""
+    """Runs a batch that was refused again with each of its rows alone, to name the row: one that is
+    refused for the same reason. Where rows are mixed there may be none.
+    """
     if len({len(array) for array in batch}) != 1:
         return
+    why = _without_place(refused)
     for i in range(len(batch[0])):
         alone = [np.repeat(array[i : i + 1], len(array), axis=0) for array in batch]
         try:
             runner.run(alone, spec, path)
         except DataError as error:
-            why = str(error).partition(" at position ")[0]
-            raise DataError(f"{what}: row {first + i}: {why}") from None
+            if _without_place(error) == why:
+                raise DataError(f"{what}: row {first + i}: {why}") from None
+
+
+def _without_place(error: DataError) -> str:
+    """What a step says, but for the place in the batch."""
+    return _MATRIX_OF_BATCH.sub("its matrix", _PLACES_IN_BATCH.sub("", str(error)))
 
 
 def _read_by(loss: Any, fitted: Fitted | None) -> Fitted | None:
@@ -694,7 +712,7 @@ def _score(
             steps.warn_of_evaluation(split)
             runtime.upload()
             for traced in graphs_of_parts(plan.traced for plan in plans):
-                check_lookups(runtime, *traced)
+                check_operands(runtime, *traced)
             steps.check_labels(checked, checked_split)
             outputs = run_plans(plans, collect=steps.n_collected)
             totals = sums.read(runtime.session)

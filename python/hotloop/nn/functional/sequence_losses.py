@@ -26,6 +26,7 @@ from hotloop.nn.functional.reductions import check_reduction, reduced
 __all__ = ["ctc_loss"]
 
 _WHAT = "ctc_loss"
+_WRONG_SUM = np.iinfo(np.int64).min  # plus the sum: hl_fault_ctc_loss
 
 
 def _known(value: Any) -> np.ndarray[Any, Any] | None:
@@ -67,7 +68,7 @@ def _rows_of_targets(
     """(N, S) from targets one behind another, and their lengths.
 
     Where the lengths are known only in the step, a row has room for all there are, and a wrong sum
-    leaves lengths that no row can have.
+    leaves lengths that no row can have, of which the op's error reads the sum.
     """
     n, total = lengths.shape[0], y.numel()
     if known is not None:
@@ -82,18 +83,49 @@ def _rows_of_targets(
         places = np.where(np.arange(width) < counts[:, None], places, 0)
         return _picked(y, lengths.trace.const(places), (n, width)), lengths
     counts_now = cast(lengths, dtypes.int64)
-    fits = reducing.sum(counts_now) == total
+    added = reducing.sum(counts_now)
+    fits = added == total
+    is_negative = reducing.sum(cast(counts_now < 0, dtypes.int64)) > 0  # which is the better reason
     begins = (reducing.cumsum(counts_now, 0) - counts_now).unsqueeze(1)
     steps = lengths.trace.const(np.arange(total))
     used = (steps.unsqueeze(0) < counts_now.unsqueeze(1)) & fits
     rows = _picked(y, pointwise.where(used, begins + steps.unsqueeze(0), 0), (n, total))
-    return rows, pointwise.where(fits, counts_now, -1)
+    wrong = added + lengths.trace.const(np.array(_WRONG_SUM))
+    return rows, pointwise.where(fits | is_negative, counts_now, wrong)
 
 
 def _picked(y: Tensor, places: Tensor, shape: tuple[int, int]) -> Tensor:
     if not y.numel():
         return y.trace.const(np.zeros(shape, np.int64))
     return indexing.index_select(y, 0, places.reshape(-1)).reshape(shape)
+
+
+def first_bad_target(
+    targets: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any], n_classes: int, blank: int
+) -> tuple[int, int, int] | None:
+    """Row, position and value of the first target that counts and is no class, or the blank.
+
+    Parameters
+    ----------
+    targets : ndarray of integers
+        ``(N, S)``, or those of all rows one behind another.
+    lengths : ndarray of integers
+        How many of each row count, ``(N,)``.
+    n_classes, blank : int
+        As of ``ctc_loss``.
+    """
+    rows = lengths.reshape(-1)
+    if targets.ndim == 1:
+        row, values = np.repeat(np.arange(rows.size), rows), targets
+        place = np.arange(targets.size) - np.repeat(np.cumsum(rows) - rows, rows)
+    else:
+        row, place = np.nonzero(np.arange(targets.shape[1]) < rows[:, None])
+        values = targets[row, place]
+    wrong = (values < 0) | (values >= n_classes) | (values == blank)
+    if not wrong.any():
+        return None
+    at = int(np.flatnonzero(wrong)[0])
+    return int(row[at]), int(place[at]), int(values[at])
 
 
 def _check_targets(
@@ -103,19 +135,12 @@ def _check_targets(
     known = _known(targets)
     if known is None or lengths is None or not known.size:
         return
-    rows = lengths.reshape(-1)
-    if known.ndim == 1:
-        row, values = np.repeat(np.arange(rows.size), rows), known
-        place = np.arange(known.size) - np.repeat(np.cumsum(rows) - rows, rows)
-    else:
-        row, place = np.nonzero(np.arange(known.shape[1]) < rows[:, None])
-        values = known[row, place]
-    wrong = (values < 0) | (values >= n_classes) | (values == blank)
-    if wrong.any():
-        at = int(np.flatnonzero(wrong)[0])
+    found = first_bad_target(known, lengths, n_classes, blank)
+    if found is not None:
+        row, place, value = found
         raise DataError(
             f"{_WHAT}: a target must be a class, at least 0 and below {n_classes}, and not the "
-            f"blank {blank}, got {values[at]} at position {place[at]} of row {row[at]}"
+            f"blank {blank}, got {value} at position {place} of row {row}"
         )
 
 

@@ -194,17 +194,17 @@ class Inputs:
         lengths = [len(array) for array in self.arrays]
         if len(set(lengths)) < 2:
             return
-        text = f"inputs must have equal lengths, got {lengths}"
         if len(self._fields) == len(self.arrays) and not self._unlike:
-            raise ShapeError(f"{self._what}: {text}")
-        self._unlike.append(text)  # forward decides
+            raise ShapeError(f"{self._what}: inputs must have equal lengths, got {lengths}")
+        # Forward decides: dim 0 need not be that of rows.
+        self._unlike.append(f"dim 0 of the inputs differs, {lengths}: are they rows of one batch?")
 
     def explain(self, error: ShapeError | TraceError) -> None:
-        """Raises the error of a forward that did not take shapes that training did not have."""
+        """Says behind the text of forward's error what is unlike training, or one input another:
+        it may be the reason.
+        """
         if self._unlike:
-            raise ShapeError(
-                f"{self._what}: {self._unlike[0]}, which forward does not take: {error}"
-            ) from error
+            error.args = (f"{self._what}: {error}; {self._unlike[0]}",)
 
     def give(self, result: Any) -> Any:
         """The outputs as they are; for one row without the dim of rows, the same."""

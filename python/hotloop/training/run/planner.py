@@ -39,7 +39,7 @@ from hotloop.training.plans.fitted import fitted_of, uses_batch_statistics
 from hotloop.training.plans.initialization import Fitting, nodes_to_fit
 from hotloop.training.plans.limit import AROUND, DoesNotFit, Limit
 from hotloop.training.plans.loading import choose_workers
-from hotloop.training.plans.lookups import check_lookups
+from hotloop.training.plans.operands import check_operands
 from hotloop.training.plans.precision import choose, start_scale, wants_scale
 from hotloop.training.plans.recomputing import describe, find_share, share_of
 from hotloop.training.plans.runtime import (
@@ -326,7 +326,7 @@ class Planner:
         self._check_names()
         self._check_labels()
         for traced in self._traced:
-            check_lookups(self.runtime, *traced, alone=True)
+            check_operands(self.runtime, *traced, alone=True)
         ring = self._ring(groups)
         predicted = self.runtime.predict(graphs[0], k=self._k, n_slots=ring["n_slots"])
         predicted["micro_rows"] = self.micro_rows
@@ -757,7 +757,7 @@ class Planner:
         runtime.warn_of_steppers("train")
         runtime.upload()
         for traced in self._traced:
-            check_lookups(runtime, *traced)
+            check_operands(runtime, *traced)
         runtime.write_tables(rates(config, counts), counts.total)
         nan_mode = "skip" if config.on_nan == "skip" else "stop"
         runtime.session.control_set(nan_mode=nan_mode)

@@ -37,7 +37,7 @@ from hotloop.training.plans.fitted import (
     warn_of_untrained_norms,
 )
 from hotloop.training.plans.limit import Open, check_by_node
-from hotloop.training.plans.lookups import check_lookups
+from hotloop.training.plans.operands import check_operands
 from hotloop.training.plans.precision import choose, start_scale, wants_scale
 from hotloop.training.plans.runtime import Runtime, Sums, resolve_by_batch, run_whole
 from hotloop.training.plans.steps import Steps, graphs_of_parts, run_plans
@@ -463,7 +463,7 @@ class Stepper:
                 warn_of_untrained_norms("evaluate", self.model)
             plans = self._steps.eval_plans(split, groups, sums, fit=self._open.fit)
             for traced in graphs_of_parts(plan.traced for plan in plans):
-                check_lookups(self._runtime, *traced)
+                check_operands(self._runtime, *traced)
             sums.clear(self._runtime.session)
             with self._weights.averaged(), self._not_stopped():
                 outputs = run_plans(plans, collect=self._steps.n_collected)
