@@ -66,8 +66,8 @@ MUTANTS = [
     Mutant(
         "embeddings-reset-to-no-row-of-padding",
         "python/hotloop/nn/sparse.py",
-        "self.weight.set_recipe(_recipe(self.padding_idx))\n\n    def forward(self, input: Any) -> Any:",
-        "self.weight.set_recipe(_recipe(None))\n\n    def forward(self, input: Any) -> Any:",
+        "if padding_idx is None else _NormalWithZeroRow(padding_idx)",
+        "",
         python("tests/api/test_nn_module.py::test_reset_parameters_of_every_layer"),
     ),
 ]
