@@ -320,3 +320,15 @@ def test_grouped_mm(rng, name):
 def test_wrong_groups(call, error, words):
     with pytest.raises(error, match=words):
         call(np.ones((5, 4), np.float32), np.ones((4, 6), np.float32))
+
+
+def test_ignore_index_beside_probabilities():
+    """As in torch, where a number below 0 is none."""
+    x, shares = np.ones((3, 4), np.float32), np.full((3, 4), 0.25, np.float32)
+    for call in (
+        lambda: F.cross_entropy(x, shares, ignore_index=1),
+        lambda: nn.CrossEntropyLoss(ignore_index=0)(x, shares),
+    ):
+        with pytest.raises(ConfigError, match=r"ignore_index goes with class numbers, .*got ign"):
+            call()
+    np.testing.assert_allclose(F.cross_entropy(x, shares, ignore_index=-1), np.log(4), rtol=1e-6)

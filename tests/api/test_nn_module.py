@@ -400,6 +400,18 @@ def test_containers():
         (lambda net: nn.CrossEntropyLoss(reduction="man"), ConfigError, "reduction"),
         (lambda net: nn.MSELoss(True), ConfigError, "size_average"),
         (lambda net: nn.Embedding(3, 2, max_norm=np.inf), ConfigError, "max_norm"),
+        (
+            lambda net: nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2), 2, norm=8),
+            ConfigError,
+            "TransformerEncoder: norm must be a module, got 8",
+        ),
+        (
+            lambda net: nn.TransformerDecoder(
+                nn.TransformerDecoderLayer(4, 2), 2, norm=nn.LayerNorm
+            ),
+            ConfigError,
+            "; write norm=nn.LayerNorm(...)",
+        ),
         (lambda net: net.get_submodule("boby"), AttributeError, "did you mean 'body'"),
     ],
 )

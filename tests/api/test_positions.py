@@ -250,12 +250,37 @@ def test_max_norm_while_steps_are_held_back() -> None:
         (lambda t: nn.Embedding(3, 2, sparse=True), hl.ConfigError, "sparse must be False"),
         (lambda t: nn.Embedding(3, 2, norm_type=np.nan), hl.ConfigError, "norm_type must not be"),
         (lambda t: nn.EmbeddingBag(3, 2, mode="min"), hl.ConfigError, "mode must be 'mean'"),
+        (lambda t: nn.Embedding(3, 2, max_norm=-1), hl.ConfigError, "max_norm must be at least 0"),
+        (lambda t: nn.EmbeddingBag(3, 2, max_norm=-1), hl.ConfigError, "max_norm must be at least"),
+        (lambda t: F.embedding([0], t, max_norm=-1.0), hl.ConfigError, "max_norm must be at least"),
         (lambda t: nn.EmbeddingBag(3, 2, padding_idx=3), hl.ConfigError, "padding_idx must lie"),
     ],
 )  # fmt: skip
 def test_wrong_bags(call: Any, error: Any, words: str) -> None:
     with pytest.raises(error, match=words):
         call(normal(4, 3))
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize(
+    ("offsets", "got"),
+    [([1, 2, 3], "-1 at position 0"), ([0, 5, 3], "-1 at position 2"), ([0, 2, 7], "7 at pos")],
+)
+def test_wrong_offsets_of_a_batch(offsets: list[int], got: str, mode: str) -> None:
+    class Bags(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.bag = nn.EmbeddingBag(4, 3, mode=mode)
+
+        def forward(self, ids: Any, offsets: Any) -> Any:
+            return self.bag(ids, offsets)
+
+    model, ids = Bags(), np.array([0, 1, 2, 3, 0, 1])
+    known = model.bag(ids, np.array([0, 2, 2]))
+    np.testing.assert_array_equal(model(ids, np.array([0, 2, 2])), known)
+    rule = "bag: embedding_bag: offsets must rise from 0 to at most 6, the number of indices"
+    with pytest.raises(hl.DataError, match=f"^{rule}: .*got {got}"):
+        model(ids, np.array(offsets))
 
 
 # ---- the cache

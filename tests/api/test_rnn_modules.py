@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 from hotloop import nn
 from hotloop.errors import ConfigError, DataError, ModelWarning, ShapeError, TraceError
-from hotloop.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from hotloop.nn.utils.rnn import (
+    pack_padded_sequence,
+    pack_sequence,
+    pad_packed_sequence,
+    pad_sequence,
+)
 from train.recipes import quiet, weights
 
 RNG = np.random.default_rng(6)
@@ -233,3 +238,67 @@ def test_product_and_recurrence_stand_for_a_layer(kind: Any, precision: str) -> 
     kernels = re.findall(r"cpu\.(recurrence_grad|recurrence|sgd|adamw)\b", text)
     assert kernels[:4] == ["recurrence"] * 2 + ["recurrence_grad"] * 2
     assert len(re.findall(r"cpu\.matmul\S* ", text.split("recurrence_grad")[-1])) >= 2
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_pad_sequence(batch_first: bool, side: str) -> None:
+    given = [X[i, :n] for i, n in enumerate((3, 7, 1))]
+    want = np.full((3, 7, 4), 9, np.float32)
+    for row, x in zip(want, given, strict=True):
+        row[slice(len(x)) if side == "right" else slice(7 - len(x), 7)] = x
+    want = want if batch_first else want.swapaxes(0, 1)
+    np.testing.assert_array_equal(pad_sequence(given, batch_first, 9.0, side), want)
+
+    class Pads(nn.Module):
+        def forward(self, x: Any) -> Any:
+            parts = [x[0, :3], x[1], x[2, :1]]
+            return pad_sequence(parts, batch_first, padding_value=9.0, padding_side=side)
+
+    np.testing.assert_array_equal(Pads()(X), want)
+    ids = pad_sequence([[1, 2], np.array([3])], batch_first=True)
+    assert ids.tolist() == [[1, 2], [3, 0]]
+    assert ids.dtype == np.int64
+
+
+def test_pack_sequence() -> None:
+    class Packs(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn = nn.GRU(4, 3)
+
+        def forward(self, x: Any) -> Any:
+            packed = pack_sequence([x[0, :7], x[1, :5], x[2, :2]])
+            return pad_packed_sequence(self.rnn(packed)[0], batch_first=True)
+
+    model = Packs()
+    states, lengths = model(X)
+    assert lengths.tolist() == [7, 5, 2]
+    alone = nn.GRU(4, 3, batch_first=True)
+    alone.load_state_dict(model.rnn.state_dict())
+    np.testing.assert_allclose(states, alone(X[:3], lengths=np.array([7, 5, 2]))[0], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: pad_sequence([]), ShapeError, r"one or more of \(T, ...\), got none"),
+        (lambda: pad_sequence([1.0]), ShapeError, r"one or more of \(T, ...\), got a number"),
+        (
+            lambda: pad_sequence([X[0], X[0, :, :3]]),
+            ShapeError,
+            r"same dims behind the first, got \(7, 4\) and \(7, 3\) for sequence 1",
+        ),
+        (
+            lambda: pad_sequence([X[0]], padding_side="top"),
+            ConfigError,
+            "'right' or 'left', got 't",
+        ),
+        (lambda: nn.utils.rnn.unpad_sequence, AttributeError, "take pad_packed_sequence"),
+        (lambda: nn.utils.weight_norm, AttributeError, r"weight_norm': forward may compute"),
+        (lambda: nn.utils.rnn.other, AttributeError, "no attribute 'other'$"),
+    ],
+)
+def test_wrong_sequences(call: Any, error: Any, words: str) -> None:
+    with pytest.raises(error, match=words):
+        call()

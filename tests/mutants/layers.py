@@ -56,4 +56,18 @@ MUTANTS = [
         "if not layers:",
         python(_TESTS + "one_layer_is_refused"),
     ),
+    Mutant(
+        "offsets-of-a-batch-that-fall",
+        "python/hotloop/nn/functional/embeddings.py",
+        "rises = (offsets >= least) & (offsets[0] == 0)",
+        "rises = offsets[0] == 0",
+        python("tests/api/test_positions.py::test_wrong_offsets_of_a_batch"),
+    ),
+    Mutant(
+        "embeddings-reset-to-no-row-of-padding",
+        "python/hotloop/nn/sparse.py",
+        "if padding_idx is None else _NormalWithZeroRow(padding_idx)",
+        "",
+        python("tests/api/test_nn_module.py::test_reset_parameters_of_every_layer"),
+    ),
 ]

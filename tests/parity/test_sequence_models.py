@@ -9,7 +9,7 @@ from needs import take_library
 
 torch = take_library("torch")
 
-from hotloop import models  # noqa: E402
+from hotloop import models, nn  # noqa: E402
 from parity import zoo  # noqa: E402
 from parity.twins import check_twins  # noqa: E402
 
@@ -225,3 +225,13 @@ def test_gradients(name: str, training: bool) -> None:
     # Positions and their sum with x are float32 numbers in the model.
     rtol = 1e-5 if name.startswith("transformer") else 1e-8
     check_twins(model, model, twin, twin, [x], training=training, rtol=rtol)
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_pad_sequence(batch_first: bool, side: str) -> None:
+    rng = np.random.default_rng(0)
+    given = [rng.standard_normal((n, 2, 3)).astype(np.float32) for n in (4, 0, 6, 1)]
+    ours = nn.utils.rnn.pad_sequence(given, batch_first, -1.5, side)
+    theirs = tnn.utils.rnn.pad_sequence([*map(torch.from_numpy, given)], batch_first, -1.5, side)
+    np.testing.assert_array_equal(ours, theirs.numpy())

@@ -9,7 +9,7 @@ import numpy as np
 from hotloop.errors import ConfigError, ShapeError
 from hotloop.graph.build import lift
 from hotloop.nn import functional as F
-from hotloop.nn.functional.arguments import Order, Size
+from hotloop.nn.functional.arguments import NonNegative, Order, Size
 from hotloop.nn.functional.embeddings import check_dense, padding_row
 from hotloop.nn.module import Module
 from hotloop.nn.parameter import Parameter, to_host
@@ -106,7 +106,7 @@ class Embedding(Module):
         num_embeddings: Size,
         embedding_dim: Size,
         padding_idx: int | None = None,
-        max_norm: float | None = None,
+        max_norm: NonNegative | None = None,
         norm_type: Order = 2.0,
         scale_grad_by_freq: bool = False,
         sparse: bool = False,
@@ -132,7 +132,7 @@ class Embedding(Module):
         embeddings: Any,
         freeze: bool = True,
         padding_idx: int | None = None,
-        max_norm: float | None = None,
+        max_norm: NonNegative | None = None,
         norm_type: Order = 2.0,
         scale_grad_by_freq: bool = False,
         sparse: bool = False,
@@ -237,7 +237,7 @@ class EmbeddingBag(Module):
         self,
         num_embeddings: Size,
         embedding_dim: Size,
-        max_norm: float | None = None,
+        max_norm: NonNegative | None = None,
         norm_type: Order = 2.0,
         scale_grad_by_freq: bool = False,
         mode: str = "mean",
@@ -271,7 +271,7 @@ class EmbeddingBag(Module):
         cls,
         embeddings: Any,
         freeze: bool = True,
-        max_norm: float | None = None,
+        max_norm: NonNegative | None = None,
         norm_type: Order = 2.0,
         scale_grad_by_freq: bool = False,
         mode: str = "mean",

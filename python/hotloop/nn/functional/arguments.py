@@ -128,6 +128,14 @@ def _activation(what: str, name: str, value: Any, n_dims: int | None) -> Any:
     return value
 
 
+def _applied(what: str, name: str, value: Any, n_dims: int | None) -> Any:
+    """A module, or a function in its place; a class is neither."""
+    if not callable(value) or isinstance(value, type):
+        fix = f"; write {name}=nn.{value.__name__}(...)" if isinstance(value, type) else ""
+        _refuse(what, name, "must be a module", value, fix)
+    return value
+
+
 def _is_list(value: object) -> bool:
     return isinstance(value, list | tuple | np.ndarray)
 
@@ -189,6 +197,7 @@ RULES: dict[str, Rule | None] = {
     "Divisor": _number("must be an integer other than 0", lambda x: isinstance(x, int) and x != 0),
     "Power": _one_of(1, 2),
     "Activation": _activation,
+    "Module": _applied,
     "Approximation": _one_of("none", "tanh"),
     "Interpolation": _one_of(
         "nearest", "nearest-exact", "linear", "bilinear", "bicubic", "trilinear", "area"
@@ -217,14 +226,14 @@ RULES: dict[str, Rule | None] = {
     "Pads": _windows(0),
     "Pads | str": _either_text(_windows(0)),
     **dict.fromkeys(
-        ("Any", "Operand", "Tensor", "Module", "Module | None", "Iterable[Any] | None",
-         "Iterable[Module] | None", "Mapping[str, Module] | None"), None,
+        ("Any", "Operand", "Tensor", "Iterable[Any] | None", "Iterable[Module] | None",
+         "Mapping[str, Module] | None"), None,
     ),
 }  # fmt: skip
 RULES["Sizing"] = RULES["int | Sequence[int | None] | None"]
 for _name in (
     "float", "Real", "NonNegative", "Size", "Count", "Divisor", "int", "bool", "Sizes",
-    "Sequence[int]",
+    "Sequence[int]", "Module",
 ):  # fmt: skip
     RULES[f"{_name} | None"] = _optional(RULES[_name])  # type: ignore[arg-type]
 

@@ -110,12 +110,19 @@ def cross_entropy(
     ShapeError
         If targets or weight do not have the shape that the input asks for.
     ConfigError
-        If class targets are no integers, or label_smoothing is not in [0, 1].
+        If class targets are no integers, label_smoothing is not in [0, 1], or there is an
+        ignore_index from 0 on beside probabilities.
     """
     check_reduction("cross_entropy", reduction)
     x, y = lift_float(input, "cross_entropy"), lift(target, what="cross_entropy")
     w = _check_weight("cross_entropy", x, weight)
     if y.dtype.is_floating_point and y.shape == x.shape:
+        if ignore_index >= 0:
+            raise ConfigError(
+                "cross_entropy: ignore_index goes with class numbers, and the targets are "
+                f"probabilities, got ignore_index={ignore_index}; give rows that are to count "
+                "nothing a sample_weight of 0"
+            )
         return _soft_cross_entropy(x, y, w, reduction, label_smoothing)
     shape = _check_classes("cross_entropy", x, y)
     inputs = [_classes_last(x), y.reshape(-1)] + ([] if w is None else [w])

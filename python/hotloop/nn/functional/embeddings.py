@@ -20,7 +20,7 @@ from hotloop.graph.build import Operand, add_node, cast, is_tensor, lift, not_in
 from hotloop.graph.creation import zeros
 from hotloop.graph.indexing import index_add, index_select
 from hotloop.graph.symbolic import Tensor
-from hotloop.nn.functional.arguments import Order, make_functions
+from hotloop.nn.functional.arguments import NonNegative, Order, make_functions
 from hotloop.nn.parameter import Variable
 
 __all__ = ["embedding", "embedding_bag"]
@@ -95,7 +95,7 @@ def embedding(
     input: Operand,
     weight: Operand,
     padding_idx: int | None = None,
-    max_norm: float | None = None,
+    max_norm: NonNegative | None = None,
     norm_type: Order = 2.0,
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
@@ -162,7 +162,16 @@ def _check_offsets(given: Operand, index: Tensor, is_array: bool) -> Tensor:
                 f"embedding_bag: offsets must rise from 0 to at most {index.shape[0]}, the number "
                 f"of indices, got {array.tolist() if array.size < 10 else array}"
             )
-    return offsets
+        return offsets
+    n, trace = index.shape[0], offsets.trace
+    rule = f"embedding_bag: offsets must rise from 0 to at most {n}, the number of indices"
+    # Offsets of 0 to n have places, and one that does not rise has none: the step says the rule.
+    with trace.labelled(f"{trace.path}: {rule}" if trace.path else rule):
+        least = views.concat([offsets[:1] * 0, offsets[:-1]], 0)
+        rises = (offsets >= least) & (offsets[0] == 0)
+        places = pointwise.where(rises, offsets, -1)
+        none = trace.const(np.zeros(n + 1, np.int64))
+        return cast(offsets, dtypes.int64) + index_select(none, 0, places)
 
 
 def _bags_of(offsets: Tensor, n: int, n_bags: int) -> Tensor:
@@ -197,7 +206,7 @@ def embedding_bag(
     input: Operand,
     weight: Operand,
     offsets: Operand | None = None,
-    max_norm: float | None = None,
+    max_norm: NonNegative | None = None,
     norm_type: Order = 2.0,
     scale_grad_by_freq: bool = False,
     mode: str = "mean",
@@ -248,7 +257,8 @@ def embedding_bag(
     ConfigError
         For another mode, or arguments that do not go together.
     DataError
-        For offsets that do not rise from 0; in the step, for an index outside of the table.
+        For offsets that do not rise from 0, in the step where they are of the batch; there also for
+        an index outside of the table.
     """
     check_dense("embedding_bag", sparse)
     index, table = _look_up("embedding_bag", input, weight)

@@ -6,14 +6,15 @@ nothing is moved, and the rows may lie in any order.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hotloop.base.rules import show
 from hotloop.errors import ConfigError, ShapeError, TraceError
 from hotloop.graph import dtypes
-from hotloop.graph.build import Operand, cast, is_int, is_tensor, lift
+from hotloop.graph.build import Operand, cast, is_int, is_tensor, lift, stack
 from hotloop.graph.comparison import lt
 from hotloop.graph.creation import arange
 from hotloop.graph.pointwise import where
@@ -21,7 +22,18 @@ from hotloop.graph.symbolic import Tensor
 from hotloop.graph.views import reshape, transpose
 from hotloop.nn.functional.paddings import pad
 
-__all__ = ["PackedSequence", "pack_padded_sequence", "pad_packed_sequence"]
+__all__ = [
+    "PackedSequence",
+    "pack_padded_sequence",
+    "pack_sequence",
+    "pad_packed_sequence",
+    "pad_sequence",
+]
+
+_LISTS = (
+    ": tensors of a length that data says do not exist in forward; take pad_packed_sequence, and "
+    "where(arange(T) < lengths[:, None], ...) for what counts, or cut the array that the model gave"
+)
 
 
 def check_lengths(lengths: Any, rows: int, steps: int, what: str) -> Tensor:
@@ -181,3 +193,104 @@ def pad_packed_sequence(
     )
     x = where(valid, x, padding_value)
     return x if batch_first else transpose(x, 0, 1), lengths
+
+
+def pad_sequence(
+    sequences: Sequence[Operand],
+    batch_first: bool = False,
+    padding_value: float = 0.0,
+    padding_side: str = "right",
+) -> Tensor:
+    """One batch of sequences of several lengths, padded to the longest of them.
+
+    Parameters
+    ----------
+    sequences : sequence of Tensor or array
+        Each ``(T_i, ...)``, of the same dims behind the first.
+    batch_first : bool
+        The layout of the result.
+    padding_value : float
+        What stands where a sequence has no step.
+    padding_side : {"right", "left"}
+        Behind a sequence, or before it.
+
+    Returns
+    -------
+    Tensor or array
+        ``(T, N, ...)``, or ``(N, T, ...)`` with ``batch_first``; of arrays outside of ``forward``
+        an array.
+
+    Raises
+    ------
+    ShapeError
+        If there are no sequences, one has no steps' dim, or their other dims differ.
+    ConfigError
+        If padding_side is neither.
+
+    Examples
+    --------
+    >>> from hotloop.nn.utils.rnn import pad_sequence
+    >>> pad_sequence([np.ones((5, 2)), np.ones((3, 2))], batch_first=True).shape
+    (2, 5, 2)
+    """
+    rows = _sequences("pad_sequence", sequences)
+    if padding_side not in ("right", "left"):
+        raise ConfigError(
+            f"pad_sequence: padding_side must be 'right' or 'left', got {show(padding_side)}"
+        )
+    steps = max(x.shape[0] for x in rows)
+    padded = []
+    for x in rows:
+        missing = steps - x.shape[0]
+        sides = (0, missing) if padding_side == "right" else (missing, 0)
+        padded.append(pad(x, (0, 0) * (x.ndim - 1) + sides, value=padding_value))
+    return stack(padded, 0 if batch_first else 1)
+
+
+def pack_sequence(sequences: Sequence[Operand], enforce_sorted: bool = True) -> PackedSequence:
+    """A packed batch of sequences of several lengths, for a recurrent layer.
+
+    Parameters
+    ----------
+    sequences : sequence of Tensor or array
+        Each ``(T_i, ...)``, of the same dims behind the first.
+    enforce_sorted : bool
+        As of :func:`pack_padded_sequence`.
+
+    Returns
+    -------
+    PackedSequence
+        What layers take in the place of a tensor.
+
+    Raises
+    ------
+    ShapeError
+        If there are no sequences, one has no steps' dim, or their other dims differ.
+    ConfigError
+        If they are out of order with ``enforce_sorted``.
+    """
+    lengths = [x.shape[0] for x in _sequences("pack_sequence", sequences)]
+    padded = pad_sequence(sequences, batch_first=True)
+    return pack_padded_sequence(padded, lengths, True, enforce_sorted)
+
+
+def _sequences(what: str, sequences: Sequence[Operand]) -> list[Any]:
+    """Tensors, or arrays outside of a trace, of shapes that go into one batch."""
+    rows: list[Any] = [x if is_tensor(x) else np.asarray(x) for x in sequences]
+    if not rows or any(x.ndim == 0 for x in rows):
+        got = "none" if not rows else "a number"
+        raise ShapeError(f"{what}: sequences must be one or more of (T, ...), got {got}")
+    for i, x in enumerate(rows):
+        if x.shape[1:] != rows[0].shape[1:]:
+            raise ShapeError(
+                f"{what}: sequences must have the same dims behind the first, got "
+                f"{tuple(rows[0].shape)} and {tuple(x.shape)} for sequence {i}"
+            )
+    return rows
+
+
+if not TYPE_CHECKING:  # else type checkers would take every misspelt name for Any
+
+    def __getattr__(name: str) -> Any:
+        hint = _LISTS if name in ("unpad_sequence", "unpack_sequence") else ""
+        raise AttributeError(f"module 'hotloop.nn.utils.rnn' has no attribute {name!r}{hint}")
