@@ -7,6 +7,7 @@ _ENCODING, _FITTING = _DATA + "frames/encoding.py", _DATA + "frames/fitting.py"
 _FRAMES, _FILES = _DATA + "frames/columns.py", _DATA + "frames/table_files.py"
 _TABULAR, _MODULE = _DATA + "frames/tabular.py", _DATA + "frames/table_data.py"
 _T, _F = "tests/data/test_tables.py::", "tests/data/test_table_files.py::"
+_OF_FOLDS = "tests/data/test_table_folds.py::"
 _LEAKS = python(_T + "test_nothing_is_learnt_of_held_out_rows")
 _BY_HAND = python(_T + "test_every_kind_of_column_by_hand")
 _SAVED = python(_T + "test_a_model_encodes_new_rows_before_and_after_saving")
@@ -17,21 +18,21 @@ MUTANTS = [
         _DATA + "frames/table_data.py",
         "return found if whole is None else found.laid_out_as(whole)",
         "return found",
-        python(_T + "test_models_of_all_folds_have_the_same_inputs"),
+        python(_OF_FOLDS + "test_models_of_all_folds_have_the_same_inputs"),
     ),
     Mutant(
         "folds-know-the-categories-of-others",
         _ENCODING,
         " if i not in feature.absent}",
         "}",
-        python(_T + "test_models_of_all_folds_have_the_same_inputs"),
+        python(_OF_FOLDS + "test_models_of_all_folds_have_the_same_inputs"),
     ),
     Mutant(
         "folds-mark-what-they-never-missed",
         _ENCODING,
         "if feature.has_indicator and 0 not in feature.absent:",
         "if feature.has_indicator:",
-        python(_T + "test_models_of_all_folds_have_the_same_inputs"),
+        python(_OF_FOLDS + "test_models_of_all_folds_have_the_same_inputs"),
     ),
     Mutant(
         "medians-are-of-all-rows",
@@ -186,14 +187,14 @@ MUTANTS = [
         _MODULE,
         'if self._given is None or "train" not in rows:',
         "if self._given or not rows:",
-        python(_T + "test_each_fold_learns_of_its_own_training_rows"),
+        python(_OF_FOLDS + "test_each_fold_learns_of_its_own_training_rows"),
     ),
     Mutant(
         "folds-share-means-of-the-target",
         _MODULE,
         "if encoding == self._encoding and not encoding.means_target:",
         "if encoding == self._encoding or encoding.means_target:",
-        python(_T + "test_each_fold_learns_of_its_own_training_rows"),
+        python(_OF_FOLDS + "test_each_fold_learns_of_its_own_training_rows"),
     ),
     Mutant(
         "codes-of-arrow-lose-what-is-missing",
@@ -228,7 +229,7 @@ MUTANTS = [
         _TABULAR,
         "is_mark or not (isinstance(standardize, bool) or feature.name in standardize)",
         "is_mark",
-        python(_T + "test_columns_are_standardised_by_name"),
+        python(_OF_FOLDS + "test_columns_are_standardised_by_name"),
     ),
     Mutant(
         "a-row-that-is-too-short-is-filled",

@@ -45,8 +45,8 @@ MUTANTS = [
     Mutant(
         "early-stopping-watches-the-monitor",
         _MONITOR,
-        'watched["early_stopping"] = (stopping.monitor or config.monitor, stopping.mode)',
-        'watched["early_stopping"] = (config.monitor, stopping.mode)',
+        'watched["early_stopping"] = (stopping.monitor or config.monitored, stopping.mode)',
+        'watched["early_stopping"] = (config.monitored, stopping.mode)',
         python(_JUDGED + "test_early_stopping_watches_its_own"),
     ),
     Mutant(
@@ -59,7 +59,7 @@ MUTANTS = [
     Mutant(
         "the-mode-of-the-monitor-is-that-of-all",
         _TRAINING + "config/config.py",
-        'mode = mode or (self.mode if monitor == self.monitor else "auto")',
+        'mode = mode or (self.mode if monitor == self.monitored else "auto")',
         "mode = self.mode if mode in (None, 'auto') else mode",
         python(_JUDGED + "test_early_stopping_watches_its_own"),
     ),
