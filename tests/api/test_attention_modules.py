@@ -518,7 +518,7 @@ ENCODER = nn.TransformerEncoderLayer
             r"batch_first=False inputs are \(L, N, E\), if they are \(N, L, E\) make the layer "
             "with batch_first=True",
         ),
-        (lambda: MHA(E, HEADS)(X, Y[:, :2], Y[:, :2]), r"one batch size, N in dim 1, .*8\)$"),
+        (lambda: MHA(E, HEADS)(X, Y[:, :2], Y[:, :2]), r"one batch size, N in dim 1, .*8\); dim 0"),
         (
             lambda: MHA(E, HEADS)(X, X, X, np.zeros((S, N), bool)),
             r"key_padding_mask must be \(N, S\) = \(3, 5\), got \(5, 3\); with batch_first=False",
@@ -539,14 +539,14 @@ ENCODER = nn.TransformerEncoderLayer
             lambda: MHA(E, HEADS)(Y, X, X, attn_mask=np.zeros((S, L), bool)),
             r"attn_mask must be \(L, S\) = \(4, 5\) or \(N \* num_heads, L, S\) = \(6, 4, 5\), got",
         ),
-        (lambda: MHA(E, HEADS)(X, X, X, attn_mask=np.zeros((N, N), bool)), "batch_first=True$"),
+        (lambda: MHA(E, HEADS)(X, X, X, attn_mask=np.zeros((N, N), bool)), "batch_first=True; dim 0 of"),
         (
             lambda: MHA(E, HEADS)(X, X, X, attn_mask=np.zeros((N, S, S), bool)),
-            r"attn_mask.repeat_interleave\(2, 0\)$",
+            r"attn_mask.repeat_interleave\(2, 0\); dim 0",
         ),
         (
             lambda: MHA(E, HEADS)(X, X, X, attn_mask=np.zeros((N, HEADS, S, S), bool)),
-            r"write attn_mask.flatten\(0, 1\)$",
+            r"write attn_mask.flatten\(0, 1\); dim 0",
         ),
         (lambda: nn.Transformer(E, HEADS, 1, 1)(X, X[0]), r"src and tgt must be \(S, N, E\), or"),
         (lambda: nn.Transformer(E, 2, 1, 1)(X, X[..., :4]), "src and tgt must be d_model=8"),

@@ -197,7 +197,7 @@ RULES: dict[str, Rule | None] = {
     "Divisor": _number("must be an integer other than 0", lambda x: isinstance(x, int) and x != 0),
     "Power": _one_of(1, 2),
     "Activation": _activation,
-    "Module": _applied,
+    "Module | None": _optional(_applied),
     "Approximation": _one_of("none", "tanh"),
     "Interpolation": _one_of(
         "nearest", "nearest-exact", "linear", "bilinear", "bicubic", "trilinear", "area"
@@ -226,14 +226,14 @@ RULES: dict[str, Rule | None] = {
     "Pads": _windows(0),
     "Pads | str": _either_text(_windows(0)),
     **dict.fromkeys(
-        ("Any", "Operand", "Tensor", "Iterable[Any] | None", "Iterable[Module] | None",
+        ("Any", "Operand", "Tensor", "Module", "Iterable[Any] | None", "Iterable[Module] | None",
          "Mapping[str, Module] | None"), None,
     ),
 }  # fmt: skip
 RULES["Sizing"] = RULES["int | Sequence[int | None] | None"]
 for _name in (
     "float", "Real", "NonNegative", "Size", "Count", "Divisor", "int", "bool", "Sizes",
-    "Sequence[int]", "Module",
+    "Sequence[int]",
 ):  # fmt: skip
     RULES[f"{_name} | None"] = _optional(RULES[_name])  # type: ignore[arg-type]
 
