@@ -120,10 +120,17 @@ MUTANTS = [
         cuda("test_kernels_attention"),
     ),
     Mutant(
-        "gradient-of-attention-on-a-gpu-forgets-what-rounding-took",
+        "gradient-of-keys-on-a-gpu-forgets-what-rounding-took",
         "kernels/cuda/attention.cu",
-        "fmaf(score - lse, LOG2_E, rest)",
-        "((score - lse) * LOG2_E)",
+        "find_power(s.at(i, j) - row.lse, row.rest)",
+        "find_power(s.at(i, j), row.lse)",
+        cuda("test_kernels_attention"),
+    ),
+    Mutant(
+        "gradient-of-queries-on-a-gpu-forgets-what-rounding-took",
+        "kernels/cuda/attention.cu",
+        "a.scale * find_power(0, p.at.lse[r])",
+        "a.scale * find_power(p.at.lse[r], p.at.lse[r])",
         cuda("test_kernels_attention"),
     ),
     Mutant(
