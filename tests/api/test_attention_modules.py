@@ -539,7 +539,10 @@ ENCODER = nn.TransformerEncoderLayer
             lambda: MHA(E, HEADS)(Y, X, X, attn_mask=np.zeros((S, L), bool)),
             r"attn_mask must be \(L, S\) = \(4, 5\) or \(N \* num_heads, L, S\) = \(6, 4, 5\), got",
         ),
-        (lambda: MHA(E, HEADS)(X, X, X, attn_mask=np.zeros((N, N), bool)), "batch_first=True; dim 0 of"),
+        (
+            lambda: MHA(E, HEADS)(X, X, X, attn_mask=np.zeros((N, N), bool)),
+            "batch_first=True; dim 0 of",
+        ),
         (
             lambda: MHA(E, HEADS)(X, X, X, attn_mask=np.zeros((N, S, S), bool)),
             r"attn_mask.repeat_interleave\(2, 0\); dim 0",
