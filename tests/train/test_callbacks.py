@@ -249,7 +249,7 @@ def test_without_validation_what_is_logged_at_an_epochs_end_is_judged() -> None:
 
 def test_early_stopping_by_what_is_logged_beside_the_best_loss() -> None:
     stopping = hl.EarlyStopping(2, monitor="val_luck", mode="max")
-    config = quiet(max_epochs=9, lr=1e-2, early_stopping=stopping)
+    config = quiet(max_epochs=9, lr=1e-2, monitor="val_loss", early_stopping=stopping)
     result = hl.train(mlp(), (X, Y), config, callbacks=[Logs(0.1, 0.7, *7 * [0.3])])
     assert (result.stop_reason, result.epochs) == ("early_stopping", 4)
     assert (result.monitor, result.best_epoch) == ("val_loss", 4)

@@ -52,7 +52,8 @@ def test_patience_that_the_run_did_not_have_counts_its_epochs(tmp_path: Path) ->
 def test_patience_by_another_value_begins_where_the_run_goes_on(tmp_path: Path) -> None:
     """What the other value was before is not known to it; the best of the run stays."""
     stopping = hl.EarlyStopping(4, monitor="loss", mode="max")
-    result = judged(tmp_path, early_stopping=4).resume(early_stopping=stopping)
+    first = judged(tmp_path, monitor="val_loss", early_stopping=4)
+    result = first.resume(early_stopping=stopping)
     assert (result.stop_reason, result.epochs) == ("early_stopping", 8)
     assert (result.monitor, result.best_epoch) == ("val_loss", 1)
 
