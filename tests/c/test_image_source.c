@@ -254,8 +254,8 @@ static void test_skip(void)
     write_good(9);
 }
 
-/* The next good file, around the end, with its label; drawn as the row that it stands for. */
-static void test_replace(void)
+/* A source that replaces bad files, of which there are none yet: want has all that it shows. */
+static hl_image_source *open_replacing(void)
 {
     hl_image_source_options options = make_options(&plain);
     hl_image_source *source = open_source(&options);
@@ -263,7 +263,13 @@ static void test_replace(void)
     hl_image_source_destroy(source);
     options.policy = HL_IMAGE_REPLACE;
     options.bad_max = N_FILES;
-    source = open_source(&options);
+    return open_source(&options);
+}
+
+/* The next good file, around the end, with its label; drawn as the row that it stands for. */
+static void test_replace(void)
+{
+    hl_image_source *source = open_replacing();
     const int bad[] = {4, 5, N_FILES - 1};
     for (int i = 0; i < 3; i++) write_file(bad[i], "\xFF\xD8\xFF", 3);
     CHECK_OK(fill_rows(source, 0, N_FILES, 0, &got));
@@ -282,13 +288,7 @@ static void test_replace(void)
  * between; and a split without a good one has none, though others have. */
 static void test_replace_within_a_split(void)
 {
-    hl_image_source_options options = make_options(&plain);
-    hl_image_source *source = open_source(&options);
-    CHECK_OK(fill_rows(source, 0, N_FILES, 0, &want));
-    hl_image_source_destroy(source);
-    options.policy = HL_IMAGE_REPLACE;
-    options.bad_max = N_FILES;
-    source = open_source(&options);
+    hl_image_source *source = open_replacing();
     const hl_source *rows = hl_image_source_rows(source);
     int64_t split[N_FILES / 3];
     for (int i = 0; i < N_FILES / 3; i++) split[i] = 3 * i + 1;

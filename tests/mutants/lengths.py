@@ -108,15 +108,15 @@ MUTANTS = [
     Mutant(
         "tcn-takes-any-length",
         "python/hotloop/models/tcn.py",
-        'return lengths + add_node("index_select", zeros, at, axis=0)',
+        "return lengths + check_below(where(lengths == 0, -1, lengths), steps + 1)",
         "return lengths",
         python(_MODELS + "test_tcn_refuses_lengths_that_there_are_not"),
     ),
     Mutant(
         "tcn-takes-an-empty-sequence",
         "python/hotloop/models/tcn.py",
-        "at = where(lengths == 0, -1, lengths)",
-        "at = lengths",
+        "check_below(where(lengths == 0, -1, lengths), steps + 1)",
+        "check_below(lengths, steps + 1)",
         python(_MODELS + "test_tcn_refuses_lengths_that_there_are_not"),
     ),
     Mutant(

@@ -175,6 +175,23 @@ def scatter_add(input: Operand, dim: int, index: Operand, src: Operand) -> Tenso
     return _write("scatter_add", "scatter_add", input, dim, index, src)
 
 
+def check_below(values: Tensor, n: int) -> Tensor:
+    """0 for each integer, by a node that the step refuses where one is not at least 0 and below n.
+
+    Parameters
+    ----------
+    values : Tensor of integers
+        A vector.
+    n : int
+
+    Returns
+    -------
+    Tensor
+        int64, as many; what is checked is added to it, so that the node has a use.
+    """
+    return add_node("index_select", values.trace.const(np.zeros(n, np.int64)), values, axis=0)
+
+
 def index_select(input: Operand, dim: int, index: Operand) -> Tensor:
     """Rows along a dim by a vector of indices.
 

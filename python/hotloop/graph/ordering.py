@@ -31,6 +31,7 @@ from hotloop.graph.build import (
     stack,
 )
 from hotloop.graph.eager import make_eager
+from hotloop.graph.indexing import check_below
 from hotloop.graph.value import Tensor
 
 __all__ = [
@@ -530,8 +531,7 @@ def _check_size(found: Tensor, size: int) -> Tensor:
     """0, read at the number of distinct elements of an array with one for each possible number."""
     trace = found.trace
     with trace.scope(f"{trace.path}.unique(size={size})".lstrip(".")):
-        zeros = trace.const(np.zeros(size + 1, np.int64))
-        return add_node("index_select", zeros, found, axis=0)
+        return check_below(found, size + 1)
 
 
 make_eager(globals(), __all__)

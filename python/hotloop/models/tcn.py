@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hotloop import nn
-from hotloop.graph.build import add_node
+from hotloop.graph.indexing import check_below
 from hotloop.graph.pointwise import where
 from hotloop.models.weights import load_weights
 from hotloop.nn import functional as F
@@ -98,9 +98,7 @@ def _check_in_step(lengths: Any, steps: int) -> Any:
     """The lengths plus 0, read at each of them; at -1 for 0, which has no last row."""
     trace = lengths.trace
     with trace.scope(f"{trace.path}.lengths of 1 ... {steps}".lstrip(".")):
-        zeros = trace.const(np.zeros(steps + 1, np.int32))
-        at = where(lengths == 0, -1, lengths)
-        return lengths + add_node("index_select", zeros, at, axis=0)
+        return lengths + check_below(where(lengths == 0, -1, lengths), steps + 1)
 
 
 def tcn(

@@ -18,7 +18,7 @@ from hotloop.errors import ConfigError, DataError, ShapeError, TraceError
 from hotloop.graph import dtypes, pointwise, reduction, views
 from hotloop.graph.build import Operand, add_node, cast, is_tensor, lift, not_integers
 from hotloop.graph.creation import zeros
-from hotloop.graph.indexing import index_add, index_select
+from hotloop.graph.indexing import check_below, index_add, index_select
 from hotloop.graph.symbolic import Tensor
 from hotloop.nn.functional.arguments import NonNegative, Order, make_functions
 from hotloop.nn.parameter import Variable
@@ -170,8 +170,7 @@ def _check_offsets(given: Operand, index: Tensor, is_array: bool) -> Tensor:
         least = views.concat([offsets[:1] * 0, offsets[:-1]], 0)
         rises = (offsets >= least) & (offsets[0] == 0)
         places = pointwise.where(rises, offsets, -1)
-        none = trace.const(np.zeros(n + 1, np.int64))
-        return cast(offsets, dtypes.int64) + index_select(none, 0, places)
+        return cast(offsets, dtypes.int64) + check_below(places, n + 1)
 
 
 def _bags_of(offsets: Tensor, n: int, n_bags: int) -> Tensor:
